@@ -20,10 +20,17 @@ package llmfailover
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 )
+
+func init() {
+	caddy.RegisterModule(new(Handler))
+}
 
 // Handler forwards requests to LLM providers and fails over between their keys.
 //
@@ -67,6 +74,9 @@ type Handler struct {
 
 	// What one request may hold.
 	Limits *Limits `json:"limits,omitempty"`
+
+	pool *pool
+	held []factKey // references to facts that this instance took
 }
 
 // Provider is one upstream base URL with its keys.
@@ -256,3 +266,70 @@ type Limits struct {
 	// once. Default: 32 MiB.
 	Body int64 `json:"body,omitempty"`
 }
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.llm_failover",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision resolves the secrets, loads the transports and takes hold of what is already known of the keys. It asks
+// nothing of any upstream.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	if h.Pool == "" {
+		h.Pool = defaultName
+	}
+	if len(h.Providers) == 1 && h.Providers[0].Name == "" {
+		h.Providers[0].Name = defaultName
+	}
+	if err := h.validate(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(h) // before the transports are loaded, which takes them out of the config
+	if err != nil {
+		return err
+	}
+	h.pool = newPool(h, ctx.Logger())
+	for _, p := range h.Providers {
+		if err := h.provisionProvider(ctx, p); err != nil {
+			return fmt.Errorf("pool %s: provider %s: %w", h.Pool, p.Name, err)
+		}
+	}
+	h.pool.ready()
+	return pools.add(h, ctx.GetMetricsRegistry(), text)
+}
+
+// Validate implements caddy.Validator.
+func (h *Handler) Validate() error { return h.validate() }
+
+// Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
+// keep what they use.
+func (h *Handler) Cleanup() error {
+	pools.remove(h)
+	for _, key := range h.held {
+		if _, err := facts.Delete(key); err != nil {
+			return err
+		}
+	}
+	h.held = nil
+	return nil
+}
+
+// ServeHTTP answers from a provider, or says honestly why it cannot.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if r.Method == http.MethodOptions { // CORS is another handler's
+		return next.ServeHTTP(w, r)
+	}
+	return h.pool.serve(w, r)
+}
+
+// Interface guards
+var (
+	_ caddy.Module                = (*Handler)(nil)
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

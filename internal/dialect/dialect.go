@@ -16,6 +16,12 @@
 // in its answers, and how its streams end. It decides nothing.
 package dialect
 
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+)
+
 // Dialect is an API family.
 type Dialect string
 
@@ -30,30 +36,16 @@ const (
 // All lists the dialects, as the config names them.
 var All = []Dialect{Chat, Responses, Messages, Gemini}
 
-// Route is what a request's method and path say about it.
-type Route struct {
-	Dialect Dialect
-
-	// Generates: answers hold generated content and are judged for it. Other answers are judged for errors only.
-	Generates bool
-
-	// Repeatable: to send it again does no harm even if the first one was carried out. (Whether the body asks for
-	// a background job, which is not, the path cannot tell.)
-	Repeatable bool
-
-	// Stream: the path itself asks for a stream.
-	Stream bool
-
-	// Model is the model that the path names, unescaped, and ModelAt where it stands in the escaped path.
-	Model   string
-	ModelAt [2]int
-}
-
-// RouteOf reads a request's method and escaped path. The version segment may be any, or missing.
-func RouteOf(method, escapedPath string) Route { return Route{} }
-
 // Credential returns the header field that carries the key in this dialect, and what stands before the key in it.
-func (d Dialect) Credential() (field, prefix string) { return "", "" }
+func (d Dialect) Credential() (field, prefix string) {
+	switch d {
+	case Messages:
+		return "X-Api-Key", ""
+	case Gemini:
+		return "X-Goog-Api-Key", ""
+	}
+	return "Authorization", "Bearer "
+}
 
 // Signal is what one event of a stream tells; several bits may be set.
 type Signal uint8
@@ -71,11 +63,34 @@ const (
 
 // Event judges one event by its name ("" if it has none) and its data. Comments, pings, preambles and empty deltas
 // give no signal at all.
-func (d Dialect) Event(name string, data []byte) Signal { return 0 }
-
-// Notable reports whether a piece of a stream, which begins and ends at event boundaries, may hold an event that is
-// Finished, Terminal or Failed. It is a cheap search: false is certain, true is not.
-func (d Dialect) Notable(piece []byte) bool { return true }
+func (d Dialect) Event(name string, data []byte) Signal {
+	if name == "error" {
+		return Failed
+	}
+	data = bytes.TrimSpace(data)
+	if d != Gemini && string(data) == "[DONE]" {
+		return Terminal
+	}
+	r, f := reader{b: data}, finding{}
+	switch d {
+	case Messages:
+		f.messagesEvent(&r, name)
+	case Responses:
+		f.responsesEvent(&r, name)
+	default: // whole answers and chunks have one shape
+		f.answers(&r, d)
+	}
+	s := f.signal
+	if f.failed() {
+		// What else a failed event carries is no answer.
+		s = s&Terminal | Failed
+	}
+	// The reader is lenient; the clients are not. (It also bounded the depth, down which gjson goes recursively.)
+	if s == 0 || !r.ended() || !gjson.ValidBytes(data) {
+		return 0
+	}
+	return s
+}
 
 // Body is what a whole non-stream answer with a success status tells.
 type Body uint8
@@ -89,4 +104,37 @@ const (
 )
 
 // Body judges the whole body of a non-stream answer with a success status.
-func (rt Route) Body(data []byte) Body { return BodyGood }
+func (rt Route) Body(data []byte) Body {
+	r, f := reader{b: bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))}, finding{}
+	first := r.peek()
+	if !rt.Generates {
+		if first != '{' && first != '[' {
+			return BodyGood
+		}
+		f.answers(&r, errorsOnly)
+		if r.ended() && f.failed() && !f.record {
+			return BodyFailed
+		}
+		return BodyGood
+	}
+	switch {
+	case r.i == len(r.b):
+		return BodyEmpty
+	case first != '{' && first != '[':
+		return BodyForeign
+	}
+	f.answers(&r, rt.Dialect)
+	switch {
+	case r.fault == cut:
+		return BodyCut
+	case !r.ended():
+		return BodyForeign
+	case f.failed():
+		return BodyFailed
+	case !f.envelope, first == '[' && rt.Dialect != Gemini:
+		return BodyForeign
+	case f.signal&Content == 0:
+		return BodyEmpty
+	}
+	return BodyGood
+}

@@ -1,0 +1,351 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/hint"
+)
+
+// refusal is a failure that we word ourselves.
+type refusal struct {
+	status  int
+	code    string
+	message string
+	// retryAfter: when a new request may fare better. Only where nothing was asked upstream.
+	retryAfter time.Duration
+	local      bool
+	attempts   []failedAttempt
+}
+
+// The codes of our own refusals.
+const (
+	codeAllHalted       = "all_halted"
+	codeAllOpen         = "all_open"
+	codeAllCooling      = "all_cooling"
+	codeCredentials     = "upstream_credentials"
+	codeUnreachable     = "upstream_unreachable"
+	codeTimeout         = "timeout"
+	codeDeadline        = "deadline"
+	codeExhausted       = "attempts_exhausted"
+	codeModelNotServed  = "model_not_served"
+	codeInvalidRequest  = "invalid_request"
+	codeFailedMidStream = "stream_failed"
+)
+
+// failedAttempt is what callers are told of an attempt.
+type failedAttempt struct {
+	Provider string `json:"provider"`
+	Key      string `json:"key"`
+	Class    Class  `json:"class"`
+	Status   int    `json:"status,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// What each dialect calls a failure of a status.
+var (
+	chatTypes = map[int]string{
+		400: "invalid_request_error", 404: "invalid_request_error", 429: "rate_limit_error", 504: "timeout_error",
+	}
+	messagesTypes = map[int]string{
+		400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+	}
+	geminiStatuses = map[int]string{
+		400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 502: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+	}
+)
+
+func typeOf(types map[int]string, status int, fallback string) string {
+	if t, ok := types[status]; ok {
+		return t
+	}
+	return fallback
+}
+
+type (
+	chatError struct {
+		Error struct {
+			Message  string          `json:"message"`
+			Type     string          `json:"type"`
+			Code     string          `json:"code"`
+			Param    *string         `json:"param"`
+			Attempts []failedAttempt `json:"attempts,omitempty"`
+		} `json:"error"`
+	}
+	messagesError struct {
+		Type  string `json:"type"`
+		Error struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+		Attempts []failedAttempt `json:"attempts,omitempty"`
+	}
+	geminiError struct {
+		Error struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+			Status  string `json:"status"`
+		} `json:"error"`
+		Attempts []failedAttempt `json:"attempts,omitempty"`
+	}
+	responsesEvent struct {
+		Type           string  `json:"type"`
+		Code           string  `json:"code"`
+		Message        string  `json:"message"`
+		Param          *string `json:"param"`
+		SequenceNumber int     `json:"sequence_number"`
+		Error          any     `json:"error"`
+	}
+)
+
+// obstacles is how refusals and their codes tell of what stands in the way, the gravest first.
+var obstacles = []struct {
+	is      obstacle
+	status  int
+	code    string
+	message string
+}{
+	{halted, 503, codeAllHalted, "its account or provider is halted"},
+	{open, 503, codeAllOpen, "its circuit is open"},
+	{cooling, 429, codeAllCooling, "it was limited and cools down"},
+	{rejected, 502, codeCredentials, "its credential was refused upstream"},
+	{modelGone, 404, codeModelNotServed, "it does not have the model"},
+	{disabled, 503, codeAllHalted, "an operator has disabled it"},
+}
+
+// refuse words why the request could not be served. Late: time ran out.
+func (f *failover) refuse(late bool, now time.Time) refusal {
+	onlyAuth, onlyUnreachable := true, true
+	var last Class // of the last failure that was no credential's
+	for _, a := range f.failed {
+		if a.Class == AuthError {
+			continue
+		}
+		onlyAuth, last = false, a.Class
+		onlyUnreachable = onlyUnreachable && a.Class == ProviderUnavailable
+	}
+	r := refusal{status: http.StatusBadGateway, code: codeExhausted, message: "no attempt succeeded"}
+	switch {
+	case late:
+		r.status, r.code, r.message = http.StatusGatewayTimeout, codeDeadline, "the request's deadline has passed"
+	case onlyAuth:
+		return f.refuseLocally(now)
+	case onlyUnreachable:
+		r.code, r.message = codeUnreachable, "no upstream could be reached"
+	case last == Timeout:
+		r.status, r.code, r.message = http.StatusGatewayTimeout, codeTimeout, "the upstream did not answer in time"
+	}
+	return r
+}
+
+// refuseLocally words what keeps every candidate from being asked. Keys that refused in this very request count as
+// rejected.
+func (f *failover) refuseLocally(now time.Time) refusal {
+	s := f.candidates.survey(nil, now)
+	if s.serving == 0 {
+		message := fmt.Sprintf("no key of pool %s serves this API", f.pool.name)
+		if f.in.model != "" {
+			message = fmt.Sprintf("no key of pool %s serves the model %q", f.pool.name, f.in.model)
+		}
+		return refusal{status: http.StatusNotFound, code: codeModelNotServed, message: message}
+	}
+	s.count[rejected] += len(f.failed)
+	r := refusal{status: http.StatusServiceUnavailable, code: codeAllHalted, message: "no key may be asked now", local: len(f.failed) == 0}
+	worded := false
+	for _, o := range obstacles {
+		if s.count[o.is] == 0 {
+			continue
+		}
+		if !worded {
+			r.status, r.code, worded = o.status, o.code, true
+		}
+		r.message += fmt.Sprintf("; %d of %d: %s", s.count[o.is], s.serving, o.message)
+	}
+	if !s.soonest.IsZero() {
+		r.retryAfter = s.soonest.Sub(now)
+	}
+	return r
+}
+
+// body words a refusal in a dialect.
+func (f *refusal) body(d dialect.Dialect) []byte {
+	var v any
+	switch d {
+	case dialect.Messages:
+		e := messagesError{Type: "error", Attempts: f.attempts}
+		e.Error.Type, e.Error.Message = typeOf(messagesTypes, f.status, "api_error"), f.message
+		v = e
+	case dialect.Gemini:
+		e := geminiError{Attempts: f.attempts}
+		e.Error.Code, e.Error.Message, e.Error.Status = f.status, f.message, typeOf(geminiStatuses, f.status, "INTERNAL")
+		v = e
+	default:
+		var e chatError
+		e.Error.Message, e.Error.Type, e.Error.Code = f.message, typeOf(chatTypes, f.status, "api_error"), f.code
+		e.Error.Attempts = f.attempts
+		v = e
+	}
+	b, err := json.Marshal(v)
+	if err != nil { // these types always marshal
+		return []byte(`{"error":{"message":"internal error"}}`)
+	}
+	return b
+}
+
+// event words it as the event that ends a stream of a dialect.
+func (f *refusal) event(d dialect.Dialect) []byte {
+	switch d {
+	case dialect.Messages:
+		return append(append([]byte("event: error\ndata: "), f.body(d)...), "\n\n"...)
+	case dialect.Responses:
+		b, err := json.Marshal(responsesEvent{Type: "error", Code: f.code, Message: f.message, Error: map[string]string{"code": f.code, "message": f.message}})
+		if err != nil {
+			return nil
+		}
+		return append(append([]byte("event: error\ndata: "), b...), "\n\n"...)
+	default:
+		return append(append([]byte("data: "), f.body(d)...), "\n\n"...)
+	}
+}
+
+// write sends a refusal to the caller.
+func (f *refusal) write(w http.ResponseWriter, d dialect.Dialect) error {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if f.local {
+		wait := max(f.retryAfter, time.Second)
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		h.Set("Retry-After-Ms", strconv.FormatInt(wait.Milliseconds(), 10))
+	} else {
+		h.Set("X-Should-Retry", "false")
+	}
+	body := f.body(d)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(f.status)
+	_, err := w.Write(body)
+	return err
+}
+
+// copyHeader copies an answer's header fields for the caller, without what is meant for this hop and without a secret.
+func (x *exchange) copyHeader(to http.Header) {
+	from := x.response.Header
+	x.visit.secret.scrubHeader(from)
+	for name, values := range from {
+		if _, stays := hopByHop[name]; !stays {
+			to[name] = values
+		}
+	}
+	dropConnectionFields(to, from["Connection"])
+	to.Del("Location") // of no use to the caller, who does not know this upstream
+	if x.decoded {
+		to.Del("Content-Encoding")
+		to.Del("Content-Length")
+	}
+}
+
+// passOn is an upstream's failure, kept to be passed on if nothing better comes.
+type passOn struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// statusOf is the status for a failure that an upstream reported under a success status.
+var statusOf = map[Class]int{
+	RateLimit: 429, QuotaExhausted: 429, BillingError: 402, ModelUnavailable: 404, Timeout: 504, Overloaded: 503,
+	BadRequest: 400, ContextOverflow: 400, ContentPolicy: 400,
+}
+
+// keep prepares an answer to be passed on as a failure, or returns nil where there is nothing that may be: no answer
+// at all, a body that could not be read to its end, a redirect.
+func (x *exchange) keep(v Verdict, d dialect.Dialect, now time.Time) *passOn {
+	if x.response == nil || x.response.StatusCode/100 == 3 {
+		return nil
+	}
+	kept := &passOn{status: x.response.StatusCode, header: make(http.Header, len(x.response.Header))}
+	switch {
+	case x.found == FoundError:
+		kept.status = http.StatusBadGateway
+		if s, ok := statusOf[v.Class]; ok {
+			kept.status = s
+		}
+		kept.body = inDialect(x.failing, d, kept.status)
+	case x.found != FoundNothing || !x.whole:
+		return nil
+	default:
+		kept.body = append([]byte(nil), x.held.data...)
+		if v.Class == ContextOverflow && kept.status > 499 { // the request's fault is never told as the server's
+			kept.status = http.StatusBadRequest
+		}
+	}
+	kept.body = x.visit.secret.scrub(kept.body)
+	x.copyHeader(kept.header)
+	cleanRetryAfter(kept.header, now)
+	if x.found == FoundError {
+		kept.header.Set("Content-Type", "application/json")
+	}
+	return kept
+}
+
+// inDialect returns an error object as it is if clients of the dialect can read it, else its message in their shape.
+func inDialect(body []byte, d dialect.Dialect, status int) []byte {
+	e := gjson.ParseBytes(body)
+	if e.Get("error.message").Type == gjson.String && (d != dialect.Messages || e.Get("type").String() == "error") {
+		return append([]byte(nil), body...)
+	}
+	message := "the upstream reported an error"
+	for _, path := range [...]string{"error.message", "response.error.message", "message", "error_msg", "base_resp.status_msg", "error", "detail"} {
+		if m := e.Get(path); m.Type == gjson.String && m.String() != "" {
+			message = m.String()
+			break
+		}
+	}
+	return (&refusal{status: status, code: "upstream_error", message: message}).body(d)
+}
+
+// write passes the failure on.
+func (f *passOn) write(w http.ResponseWriter) error {
+	h := w.Header()
+	for name, values := range f.header {
+		h[name] = values
+	}
+	h.Set("Content-Length", strconv.Itoa(len(f.body)))
+	h.Set("X-Should-Retry", "false")
+	w.WriteHeader(f.status)
+	_, err := w.Write(f.body)
+	return err
+}
+
+// cleanRetryAfter leaves one Retry-After that callers can read, or none.
+func cleanRetryAfter(h http.Header, now time.Time) {
+	values := h.Values("Retry-After")
+	if len(values) == 0 {
+		return
+	}
+	if clean := hint.CleanRetryAfter(values, now, h.Get("Date")); clean != "" {
+		h.Set("Retry-After", clean)
+	} else {
+		h.Del("Retry-After")
+	}
+}

@@ -1,0 +1,294 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+)
+
+// exchange is one upstream call under way: from its request to the last byte of its answer.
+type exchange struct {
+	visit  *visit
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	dog    watchdog
+	begun  time.Time
+	reused bool // its connection had served before
+
+	response *http.Response // nil if none came
+	err      error          // why none came, or why it broke off
+
+	answer // what was held of it
+}
+
+// send asks the visit's key once. It returns when the answer's headers are there or cannot come any more.
+func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
+	x := &exchange{visit: v, begun: time.Now()}
+	x.ctx, x.cancel = context.WithCancelCause(in.Context())
+	x.dog.cancel = x.cancel
+	v.started = sequence.Load()
+	v.facts.attempts.Add(1)
+	v.facts.inFlight.Add(1)
+
+	headers := p.policy.headers
+	if headers == 0 {
+		headers = plainHeaders
+		if in.stream {
+			headers = streamHeaders
+		}
+	}
+	x.dog.until(limitHeaders, headers, x.begun.Add(headers), deadline)
+	defer x.dog.off()
+
+	x.roundTrip(in)
+	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
+	if x.err != nil && x.reused && in.repeatable && !in.final() && x.ctx.Err() == nil {
+		if t, ok := v.provider.transport.(*reverseproxy.HTTPTransport); ok {
+			t.Transport.CloseIdleConnections() // it has most likely closed them all
+		}
+		x.roundTrip(in)
+	}
+	x.err = x.cause(x.err)
+	return x
+}
+
+func (x *exchange) roundTrip(in *inbound) {
+	req, err := x.visit.request(in)
+	if err != nil {
+		x.err = err
+		return
+	}
+	x.reused = false
+	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { x.reused = info.Reused }})
+	x.response, x.err = x.visit.provider.transport.RoundTrip(req.WithContext(ctx))
+}
+
+// cause is the limit that ended the exchange, if one did, else err.
+func (x *exchange) cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	if limit, ok := context.Cause(x.ctx).(*limitError); ok {
+		return limit
+	}
+	return err
+}
+
+// close ends the exchange. A connection whose answer was read to its end lives on.
+func (x *exchange) close() {
+	if x.visit == nil {
+		return
+	}
+	x.dog.stop()
+	if x.response != nil {
+		x.response.Body.Close()
+	}
+	x.cancel(nil)
+	x.held.release()
+	x.visit.facts.inFlight.Add(-1)
+	x.visit = nil
+}
+
+// request builds what goes upstream: the caller's request, with the provider's address and the key's credential.
+func (v *visit) request(in *inbound) (*http.Request, error) {
+	target, err := v.provider.target(in.pathFor(v.model), in.query)
+	if err != nil {
+		return nil, fmt.Errorf("the request's path: %w", err)
+	}
+	req := &http.Request{
+		Method: in.Method, URL: target, Host: target.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: upstreamHeader(in.Header),
+	}
+	if ops := v.provider.config.HeaderUp; ops != nil {
+		req.Header = req.Header.Clone() // the operations may write into the caller's values
+		req = req.WithContext(in.Context())
+		ops.ApplyToRequest(req)
+	}
+	v.authorize(req.Header, in)
+	// No GetBody: without it the transport cannot send the body a second time behind our back.
+	req.Body, req.ContentLength = in.bodyFor(v.model)
+	return req, nil
+}
+
+// authorize sets the one header field that carries the credential.
+func (v *visit) authorize(h http.Header, in *inbound) {
+	field, prefix := in.route.Dialect.Credential()
+	if auth := v.provider.config.Auth; auth != nil {
+		switch auth.Scheme {
+		case authBearer:
+			field, prefix = "Authorization", "Bearer "
+		case authHeader:
+			h.Set(auth.Field, strings.ReplaceAll(auth.Value, "{key}", v.secret.value))
+			return
+		default: // the scheme is the field's name
+			field, prefix = http.CanonicalHeaderKey(auth.Scheme), ""
+		}
+	}
+	h[field] = []string{prefix + v.secret.value}
+}
+
+// The authentication schemes, as the config names them; the others are the names of their header fields.
+const (
+	authBearer      = "bearer"
+	authXAPIKey     = "x-api-key"
+	authXGoogAPIKey = "x-goog-api-key"
+	authAPIKey      = "api-key"
+	authHeader      = "header"
+)
+
+// notForUpstream are the caller's header fields that stay here: credentials, what identifies the caller, what is
+// meant for this hop (RFC 9110 section 7.6.1), and what the transport sets itself.
+var notForUpstream = fieldSet(
+	"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Proxy-Authorization", "Cookie",
+	"Openai-Organization", "Openai-Project", "X-Goog-User-Project", "X-Amz-Security-Token",
+	"Forwarded", "X-Real-Ip", "Via", // and X-Forwarded-*
+	"Accept-Encoding", "Content-Length", "Expect", "Host",
+	"Sec-Websocket-Protocol", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions",
+)
+
+// hopByHop are the fields that no hop hands on, as in reverse_proxy.
+var hopByHop = fieldSet(
+	"Alt-Svc", "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+)
+
+func fieldSet(names ...string) map[string]struct{} {
+	set := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		set[n] = struct{}{}
+	}
+	return set
+}
+
+// upstreamHeader copies what may travel. The values are shared with the caller's header.
+func upstreamHeader(caller http.Header) http.Header {
+	h := make(http.Header, len(caller)+2)
+	for name, values := range caller {
+		if _, stays := notForUpstream[name]; stays || strings.HasPrefix(name, "X-Forwarded-") {
+			continue
+		}
+		if _, stays := hopByHop[name]; !stays {
+			h[name] = values
+		}
+	}
+	dropConnectionFields(h, caller["Connection"])
+	h["Accept-Encoding"] = identityEncoding // what cannot be read cannot be judged
+	if _, given := h["User-Agent"]; !given {
+		h["User-Agent"] = nil // else the transport sends its own
+	}
+	return h
+}
+
+var identityEncoding = []string{"identity"}
+
+// dropConnectionFields drops the fields that a Connection field names.
+func dropConnectionFields(h http.Header, connection []string) {
+	for _, line := range connection {
+		for name := range strings.SplitSeq(line, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+}
+
+// limitError says which of our own limits ended an attempt.
+type limitError struct {
+	limit limit
+	after time.Duration
+}
+
+func (e *limitError) Error() string { return fmt.Sprintf("%s of %v", limitNames[e.limit], e.after) }
+
+// Timeout marks it as a timeout, as net.Error does.
+func (e *limitError) Timeout() bool { return true }
+
+type limit uint8
+
+const (
+	limitHeaders limit = iota
+	limitFirstToken
+	limitIdle
+	limitDeadline
+)
+
+var limitNames = [...]string{"header limit", "first token limit", "idle limit", "deadline"}
+
+// watchdog cancels an exchange when its time is over. It is set anew for each read, so setting it only notes when;
+// the timer looks at that when it fires, and goes on if the time has moved.
+type watchdog struct {
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer
+	fires time.Time // when the timer will
+	due   time.Time // zero: off
+	cause limitError
+}
+
+// until sets it to a limit that ends at due, or to the deadline if that (not being zero) comes first.
+func (d *watchdog) until(what limit, after time.Duration, due, deadline time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cause = limitError{what, after}
+	if !deadline.IsZero() && deadline.Before(due) {
+		d.cause, due = limitError{limit: limitDeadline}, deadline
+	}
+	d.due = due
+	switch {
+	case d.timer == nil:
+		d.timer, d.fires = time.AfterFunc(time.Until(due), d.fire), due
+	case due.Before(d.fires) || d.fires.IsZero():
+		d.timer.Reset(time.Until(due))
+		d.fires = due
+	}
+}
+
+// off stops it, for the time that nothing is expected of the upstream.
+func (d *watchdog) off() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.due = time.Time{}
+}
+
+func (d *watchdog) fire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fires = time.Time{}
+	switch wait := time.Until(d.due); {
+	case d.due.IsZero():
+	case wait > 0:
+		d.timer.Reset(wait)
+		d.fires = d.due
+	default:
+		cause := d.cause
+		d.cancel(&cause)
+	}
+}
+
+// stop ends it for good.
+func (d *watchdog) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}

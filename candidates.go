@@ -1,0 +1,366 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"hash/fnv"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+)
+
+// candidates are the keys that may serve one request for one model, as a value: another model of the same request
+// gets candidates of its own.
+type candidates struct {
+	pool    *pool
+	dialect dialect.Dialect
+	model   string // as asked; empty if the request names none, which restricts nothing
+	sticky  uint64 // the caller's hash, with the sticky policy
+	start   int    // where this request's order begins, with round_robin
+	tried   []*credential
+}
+
+// visit is all attempts of a request on one key in a row. It owns the probe slots it was given, and remembers which
+// benches it caused itself: those do not keep it from finishing its waits.
+type visit struct {
+	*credential
+	model  string // as sent
+	probes bool   // it holds a probe slot
+
+	started uint64 // the sequence number at the start of its newest attempt
+	repeats int    // same-key waits done
+	charged bool   // its fault has been counted
+	final   bool   // the request cannot be sent again after it
+
+	ownCircuit, ownCooldown, ownModel uint64 // changes that this visit made
+}
+
+// where is a set of places that another candidate may be in, seen from the one asked last.
+type where uint8
+
+const (
+	sameAccount   where = 1 << iota // another key that shares its account
+	otherAccount                    // another account of the same provider
+	otherProvider                   // another provider
+	anywhere      = sameAccount | otherAccount | otherProvider
+)
+
+func (c *credential) placeOf(other *credential) where {
+	switch {
+	case c == nil || other.provider != c.provider:
+		return otherProvider
+	case other.account != c.account:
+		return otherAccount
+	default:
+		return sameAccount
+	}
+}
+
+// obstacle says why a key may not be asked now.
+type obstacle uint8
+
+const (
+	free       obstacle = iota
+	notServing          // not for this model or dialect: no candidate at all
+	disabled            // by an operator
+	rejected            // its credential was refused
+	halted              // its account or provider is halted, or somebody probes whether it still is
+	open                // its circuit is open, or somebody probes it
+	cooling             // it asked to be left alone
+	modelGone           // it does not have the model
+)
+
+// standing is whether a key may be asked, and if not, why and until when. Until is zero where only an event ends it.
+type standing struct {
+	obstacle obstacle
+	until    time.Time
+}
+
+// next picks and claims the free candidate in places that comes first in the pool's order, or nil. The places are
+// seen from last. What stands in the way of the others is told by survey.
+func (cs *candidates) next(last *credential, places where, now time.Time) *visit {
+	for {
+		c := cs.pick(last, places, now)
+		if c == nil {
+			return nil
+		}
+		v := &visit{credential: c, model: c.provider.sentModel(cs.model)}
+		if c.claim(v, now).obstacle == free { // else somebody else took its probe slot meanwhile
+			cs.tried = append(cs.tried, c)
+			return v
+		}
+	}
+}
+
+func (cs *candidates) wasTried(c *credential) bool {
+	for _, t := range cs.tried {
+		if t == c {
+			return true
+		}
+	}
+	return false
+}
+
+// eligible reports whether c may be picked now.
+func (cs *candidates) eligible(c, last *credential, places where, now time.Time) bool {
+	return last.placeOf(c)&places != 0 && !cs.wasTried(c) && cs.standing(c, now).obstacle == free
+}
+
+// pick applies the pool's policy. Where all keys are healthy it looks at few of them.
+func (cs *candidates) pick(last *credential, places where, now time.Time) *credential {
+	keys, random := cs.pool.credentials, cs.pool.random
+	switch cs.pool.selection.policy {
+	case selectRandom:
+		return cs.best(last, places, now, int(random()*float64(len(keys))), func(*credential) float64 { return random() })
+	case selectWeightedRandom:
+		// Efraimidis and Spirakis: the largest u^(1/w) falls on each key as often as its share of the weights.
+		return cs.best(last, places, now, cs.pool.selection.weighted(random()), func(c *credential) float64 {
+			return math.Log(random()) / float64(c.weight)
+		})
+	case selectLeastInFlight:
+		return cs.best(last, places, now, -1, func(c *credential) float64 {
+			return -float64(c.facts.inFlight.Load()) - random()/2
+		})
+	case selectSticky:
+		// Rendezvous hashing: when a key goes or comes, only its own callers move.
+		return cs.best(last, places, now, -1, func(c *credential) float64 { return float64(mix(c.hash ^ cs.sticky)) })
+	}
+	for i := range keys {
+		if c := keys[(cs.start+i)%len(keys)]; cs.eligible(c, last, places, now) {
+			return c
+		}
+	}
+	return nil
+}
+
+// best returns the eligible key with the highest score; the one at guess (if not negative) wins unseen if it is eligible.
+func (cs *candidates) best(last *credential, places where, now time.Time, guess int, score func(*credential) float64) *credential {
+	if guess >= 0 && cs.eligible(cs.pool.credentials[guess], last, places, now) {
+		return cs.pool.credentials[guess]
+	}
+	var best *credential
+	high := math.Inf(-1)
+	for _, c := range cs.pool.credentials {
+		if s := score(c); s > high && cs.eligible(c, last, places, now) {
+			best, high = c, s
+		}
+	}
+	return best
+}
+
+// hashOf is a hash that is the same in every process.
+func hashOf(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// mix spreads the bits of x (the finalizer of SplitMix64, Steele, Lea and Flood 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// survey is what stands in the way of a request's candidates.
+type survey struct {
+	free    where              // where untried free candidates are, seen from last
+	serving int                // how many candidates there are
+	count   [modelGone + 1]int // untried candidates by obstacle
+	soonest time.Time          // when the first untried candidate may be back
+	cooling time.Time          // when the first that merely cools may be back
+}
+
+// survey looks at all untried candidates; it runs only after a failure or where no candidate is free.
+func (cs *candidates) survey(last *credential, now time.Time) survey {
+	var s survey
+	for _, c := range cs.pool.credentials {
+		st := cs.standing(c, now)
+		if st.obstacle == notServing {
+			continue
+		}
+		s.serving++
+		if cs.wasTried(c) {
+			continue
+		}
+		s.count[st.obstacle]++
+		if st.obstacle == free {
+			s.free |= last.placeOf(c)
+			continue
+		}
+		s.soonest = sooner(s.soonest, st.until)
+		if st.obstacle == cooling {
+			s.cooling = sooner(s.cooling, st.until)
+		}
+	}
+	return s
+}
+
+// sooner returns the earlier of two times, of which either may be zero for "not known".
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// standing looks without claiming.
+func (cs *candidates) standing(c *credential, now time.Time) standing {
+	if !c.serves(cs.dialect, cs.model) {
+		return standing{obstacle: notServing}
+	}
+	return c.look(c.provider.sentModel(cs.model), nil, now)
+}
+
+// claim is look, and takes the probe slots that v needs. Slots taken before a later obstacle are handed back.
+func (c *credential) claim(v *visit, now time.Time) standing {
+	st := c.look(v.model, v, now)
+	if st.obstacle != free {
+		v.release()
+	}
+	return st
+}
+
+// look says whether the key may be asked for the model. With a visit it takes the probe slots that are needed.
+func (c *credential) look(model string, v *visit, now time.Time) standing {
+	if c.operator.disabled.Load() {
+		return standing{obstacle: disabled}
+	}
+	for _, h := range [...]*haltFacts{c.provider.facts, c.account.facts} {
+		if !h.troubled.Load() {
+			continue
+		}
+		st := standing{}
+		h.update(func(b *bench) { st = b.pass(halted, v, now) })
+		if st.obstacle != free {
+			return st
+		}
+	}
+	if !c.facts.troubled.Load() {
+		return standing{}
+	}
+	st := standing{}
+	c.facts.update(func() { st = c.pass(model, v, now) })
+	return st
+}
+
+// pass says whether a bench lets a visit through, as its probe if it is a halt whose time is over.
+func (b *bench) pass(why obstacle, v *visit, now time.Time) standing {
+	switch {
+	case b.active(now):
+		if b.reason == RateLimit && b.strikes == 0 {
+			why = cooling
+		}
+		return standing{why, b.until}
+	case !b.ending(now):
+		return standing{}
+	case b.probe != nil:
+		return standing{obstacle: why}
+	}
+	if v != nil {
+		b.probe, v.probes = v, true
+	}
+	return standing{}
+}
+
+// pass is look for what is known of the key itself; the lock is held.
+func (c *credential) pass(model string, v *visit, now time.Time) standing {
+	k := c.facts
+	if st := k.rejected.pass(rejected, v, now); st.obstacle != free {
+		return st
+	}
+	if k.cooldown.active(now) && !(v != nil && v.ownCooldown == k.cooldown.changed) {
+		return standing{cooling, k.cooldown.until}
+	}
+	if b, known := k.models[model]; known && b.active(now) && !(v != nil && v.ownModel == b.changed) {
+		if b.reason == ModelUnavailable {
+			return standing{modelGone, b.until}
+		}
+		return standing{cooling, b.until}
+	}
+	if c.provider.pool.policy.lapses {
+		k.circuit.lapse(now, nextSequence)
+	}
+	switch k.circuit.state(now) {
+	case circuitOpen:
+		if v == nil || v.ownCircuit != k.circuit.changed {
+			return standing{open, k.circuit.until}
+		}
+	case circuitHalfOpen:
+		if k.circuit.probe != nil && k.circuit.probe != v {
+			return standing{obstacle: open}
+		}
+		if v != nil {
+			k.circuit.probe, v.probes = v, true
+		}
+	}
+	return standing{}
+}
+
+// release hands back the probe slots that v still holds: an attempt without a verdict says nothing.
+func (v *visit) release() {
+	if !v.probes {
+		return
+	}
+	v.probes = false
+	for _, h := range [...]*haltFacts{v.provider.facts, v.account.facts} {
+		h.update(func(b *bench) {
+			if b.probe == v {
+				b.probe = nil
+			}
+		})
+	}
+	v.facts.update(func() {
+		if v.facts.circuit.probe == v {
+			v.facts.circuit.probe = nil
+		}
+		if v.facts.rejected.probe == v {
+			v.facts.rejected.probe = nil
+		}
+	})
+}
+
+// The selection policies, as the config names them.
+const (
+	selectFirst          = "first"
+	selectRoundRobin     = "round_robin"
+	selectRandom         = "random"
+	selectWeightedRandom = "weighted_random"
+	selectLeastInFlight  = "least_in_flight"
+	selectSticky         = "sticky"
+)
+
+// selection is a pool's policy with what it needs to be quick.
+type selection struct {
+	policy      string
+	placeholder string        // sticky
+	turn        atomic.Uint64 // round_robin
+	shares      []float64     // weighted_random: the running sum of shares, up to 1
+}
+
+// weighted returns the index on whose share x, from 0 to 1, falls.
+func (s *selection) weighted(x float64) int {
+	lo, hi := 0, len(s.shares)-1
+	for lo < hi {
+		if mid := (lo + hi) / 2; s.shares[mid] > x {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}

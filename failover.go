@@ -1,0 +1,407 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/sse"
+)
+
+// failover serves one request.
+type failover struct {
+	pool       *pool
+	in         *inbound
+	w          http.ResponseWriter
+	candidates candidates
+	deadline   time.Time // zero: none
+
+	visit    *visit  // the one under way or last made
+	verdict  Verdict // of the last attempt
+	retries  int     // charged switches and revisits made
+	failed   []failedAttempt
+	kept     *passOn // the last upstream failure that may be passed on
+	cutShort bool    // the deadline ended an attempt
+
+	trace trace
+}
+
+// trace is what placeholders and the access log tell of a request.
+type trace struct {
+	pool, provider, key, model string
+	attempts                   int
+	class                      Class // of the last failure
+}
+
+// statusCallerLeft is the status of a request whose caller has left, as nginx and reverse_proxy log it.
+const statusCallerLeft = 499
+
+// serve answers one request.
+func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
+	f := &failover{pool: p, w: w, trace: trace{pool: p.name}}
+	replacer, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if replacer != nil {
+		replacer.Map(f.trace.placeholder)
+	}
+	if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+		extra.Add(zap.Object("llm_failover", &f.trace))
+	}
+	in, err := read(r, p.policy.maxHeldBody)
+	if err != nil {
+		return f.unreadable(r, err)
+	}
+	defer in.done()
+	f.in, f.trace.model = in, in.model
+	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model}
+	switch p.selection.policy {
+	case selectRoundRobin:
+		f.candidates.start = int((p.selection.turn.Add(1) - 1) % uint64(len(p.credentials)))
+	case selectSticky:
+		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
+	}
+	if p.policy.deadline > 0 {
+		f.deadline = in.arrived.Add(p.policy.deadline)
+	}
+	return f.run()
+}
+
+// run is the loop: the only place that decides, and the only one that waits.
+func (f *failover) run() error {
+	act := action{do: move, to: [2]where{anywhere}}
+	for {
+		if !f.pause(act.wait) {
+			return f.callerLeft()
+		}
+		if act.charged {
+			f.retries++
+		}
+		if f.take(act) {
+			done, next, err := f.attempt()
+			if done {
+				return err
+			}
+			act = next
+		} else {
+			act = f.without()
+		}
+		if act.do == stop {
+			return f.giveUp(act.late)
+		}
+	}
+}
+
+// pause waits. It reports false if the caller left meanwhile. The deadline needs no look: no wait is begun that it
+// would end.
+func (f *failover) pause(d time.Duration) bool {
+	if d <= 0 {
+		return !f.in.left()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return !f.in.left()
+	case <-f.in.Context().Done():
+		return false
+	}
+}
+
+// take makes the visit that an action calls for the current one. It reports false if the key is not free any more.
+func (f *failover) take(act action) bool {
+	now := time.Now()
+	if act.do == stay {
+		f.visit.repeats++
+		return f.visit.claim(f.visit, now).obstacle == free
+	}
+	var last *credential
+	if f.visit != nil {
+		last = f.visit.credential
+	}
+	for _, places := range act.to {
+		if places == 0 {
+			continue
+		}
+		if v := f.candidates.next(last, places, now); v != nil {
+			f.visit = v
+			return true
+		}
+	}
+	return false
+}
+
+// without says what to do when the key that was chosen is not free any more.
+func (f *failover) without() action {
+	now := time.Now()
+	if f.visit == nil {
+		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy)
+	}
+	return f.decide(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
+}
+
+func (f *failover) progress(now time.Time) progress {
+	p := progress{attempts: f.trace.attempts, retries: f.retries, elapsed: now.Sub(f.in.arrived), remaining: noDeadline}
+	if !f.deadline.IsZero() {
+		p.remaining = f.deadline.Sub(now)
+	}
+	return p
+}
+
+func (f *failover) decide(o options, now time.Time) action {
+	p := f.progress(now)
+	p.repeats, p.probe, p.final = f.visit.repeats, f.visit.probes, f.visit.final
+	return decide(f.verdict, p, o, &f.pool.policy, f.pool.random())
+}
+
+// attempt asks the current visit's key once, judges what comes, and delivers it or says what to do next.
+func (f *failover) attempt() (done bool, next action, err error) {
+	v := f.visit
+	f.trace.attempts++
+	f.trace.provider, f.trace.key = v.provider.name, v.name
+	x := f.pool.send(f.in, v, f.deadline)
+	defer x.close()
+	if x.err == nil {
+		x.hold(f.in, &f.pool.policy, f.deadline)
+	}
+	if f.in.left() {
+		v.release()
+		return true, action{}, f.callerLeft()
+	}
+	now := time.Now()
+	f.verdict = classify(x.evidence(f.in, now))
+	if !f.verdict.Failed() {
+		v.recordSuccess(now)
+		v.release()
+		return true, action{}, f.deliver(x)
+	}
+	f.note(x)
+	f.cutShort = f.cutShort || x.metDeadline()
+	v.final = f.in.final() || !f.in.repeatable && x.outcomeUnknown(f.verdict)
+	v.record(f.verdict, x.status(), func() bool {
+		return f.candidates.survey(v.credential, now).free&otherProvider != 0
+	}, now)
+	next = f.decide(options{
+		self: v.look(v.model, v, now).obstacle == free,
+		free: f.candidates.survey(v.credential, now).free,
+	}, now)
+	if next.do != stay {
+		v.recordLeft(f.verdict, now)
+		v.release()
+	}
+	f.logAttempt(x, next)
+	return false, next, nil
+}
+
+// note keeps what the caller may have to be told of a failed attempt.
+func (f *failover) note(x *exchange) {
+	f.trace.class = f.verdict.Class
+	f.failed = append(f.failed, failedAttempt{
+		Provider: x.visit.provider.name, Key: x.visit.name, Class: f.verdict.Class, Status: x.status(), Reason: f.verdict.Reason,
+	})
+	if f.verdict.Class != AuthError {
+		if kept := x.keep(f.verdict, f.in.route.Dialect, time.Now()); kept != nil {
+			f.kept = kept
+		}
+	}
+}
+
+// metDeadline reports whether the request's deadline ended the exchange.
+func (x *exchange) metDeadline() bool {
+	var l *limitError
+	return errors.As(x.err, &l) && l.limit == limitDeadline
+}
+
+// status is the answer's status, 0 if none came.
+func (x *exchange) status() int {
+	if x.response == nil {
+		return 0
+	}
+	return x.response.StatusCode
+}
+
+// evidence is what the exchange brought, for the classifier.
+func (x *exchange) evidence(in *inbound, now time.Time) Evidence {
+	e := Evidence{
+		Err: x.err, Found: x.found, Dialect: in.route.Dialect, Model: x.visit.model,
+		Vendor: x.visit.provider.vendor, Rules: x.visit.provider.rules, Now: now,
+	}
+	var limit *limitError
+	if x.response == nil || errors.As(x.err, &limit) {
+		return e
+	}
+	e.Status, e.Header, e.Body = x.response.StatusCode, x.response.Header, x.failing
+	if e.Body == nil {
+		e.Body = x.held.data[:min(len(x.held.data), maxJudged)]
+	}
+	return e
+}
+
+// outcomeUnknown reports whether the upstream may have carried the request out although it failed.
+func (x *exchange) outcomeUnknown(v Verdict) bool {
+	switch {
+	case v.Class == ProviderUnavailable: // it was never reached
+		return false
+	case x.response == nil || v.Class == Timeout:
+		return true
+	case x.found != FoundNothing:
+		return x.found != FoundError
+	}
+	switch x.response.StatusCode {
+	case http.StatusBadGateway, 520: // an edge that lost the origin's answer
+		return true
+	}
+	return false
+}
+
+// deliver commits: from here on nothing is replayed.
+func (f *failover) deliver(x *exchange) error {
+	h := f.w.Header()
+	x.copyHeader(h)
+	if f.trace.attempts > 1 {
+		f.logServed(x)
+	}
+	if x.whole && !x.stream {
+		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
+			h.Set("Content-Length", strconv.Itoa(len(x.held.data)))
+		}
+		f.w.WriteHeader(x.response.StatusCode)
+		if _, err := f.w.Write(x.held.data); err != nil {
+			return nil // the caller has left; there is nobody to tell
+		}
+		return nil
+	}
+	r := relay{
+		x: x, w: f.w, flusher: http.NewResponseController(f.w),
+		dialect: f.in.route.Dialect, judged: f.in.route.Generates,
+	}
+	// From here on a failure is a new one, also of a key that has just proved itself.
+	x.visit.charged, x.visit.started = false, sequence.Load()
+	var err error
+	if x.stream {
+		h.Del("Content-Length")
+		f.w.WriteHeader(x.response.StatusCode)
+		err = r.stream(&f.pool.policy)
+	} else {
+		f.w.WriteHeader(x.response.StatusCode)
+		err = r.plain(&f.pool.policy)
+	}
+	if err == nil || errors.Is(err, errCallerLeft) || f.in.left() {
+		return nil
+	}
+	return f.brokenOff(x, &r, err)
+}
+
+// brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.
+func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
+	now := time.Now()
+	e := x.evidence(f.in, now)
+	e.Err, e.Found = err, FoundCut
+	if errors.Is(err, errEvent) {
+		e.Err, e.Found, e.Body = nil, FoundError, sse.Parse(r.failing, nil).Data
+	}
+	var limit *limitError
+	if errors.As(err, &limit) {
+		e = Evidence{Err: limit, Now: now}
+	}
+	f.verdict = classify(e)
+	f.trace.class = f.verdict.Class
+	x.visit.record(f.verdict, 0, func() bool { return false }, now)
+	f.logBrokenOff(x)
+	if x.stream {
+		event := x.visit.secret.scrub(r.failing)
+		if len(event) == 0 {
+			refusal := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + f.verdict.Reason}
+			event = refusal.event(r.dialect)
+		}
+		_ = r.write(event) // the transfer is cut in any case
+	}
+	panic(http.ErrAbortHandler) // the only way to tell a caller that a begun answer is not whole
+}
+
+// unreadable answers a request whose body could not be read.
+func (f *failover) unreadable(r *http.Request, err error) error {
+	if r.Context().Err() != nil {
+		return f.callerLeft()
+	}
+	refused := refusal{status: http.StatusBadRequest, code: codeInvalidRequest, message: "the request's body could not be read"}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		refused.status, refused.message = http.StatusRequestEntityTooLarge, "the request's body is larger than this server takes"
+	}
+	return refused.write(f.w, dialect.RouteOf(r.Method, r.URL.EscapedPath()).Dialect)
+}
+
+// callerLeft ends a request that nobody waits for: no error of anyone's.
+func (f *failover) callerLeft() error {
+	if f.visit != nil {
+		f.visit.release()
+	}
+	f.w.WriteHeader(statusCallerLeft)
+	return nil
+}
+
+// giveUp answers with what there is. Late: there was something left to try, but no time.
+func (f *failover) giveUp(late bool) error {
+	now := time.Now()
+	if f.trace.attempts > 1 {
+		f.logGaveUp()
+	}
+	if f.kept != nil {
+		return f.kept.write(f.w)
+	}
+	refused := f.refuse(late || f.cutShort, now)
+	refused.attempts = f.failed
+	return refused.write(f.w, f.in.route.Dialect)
+}
+
+// MarshalLogObject implements zapcore.ObjectMarshaler, for the access log.
+func (t *trace) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("pool", t.pool)
+	enc.AddString("provider", t.provider)
+	enc.AddString("key", t.key)
+	enc.AddInt("attempts", t.attempts)
+	if t.class != "" {
+		enc.AddString("class", string(t.class))
+	}
+	return nil
+}
+
+// placeholder resolves {http.llm_failover.*}.
+func (t *trace) placeholder(name string) (any, bool) {
+	switch name {
+	case "http.llm_failover.pool":
+		return t.pool, true
+	case "http.llm_failover.provider":
+		return t.provider, true
+	case "http.llm_failover.key":
+		return t.key, true
+	case "http.llm_failover.attempts":
+		return t.attempts, true
+	case "http.llm_failover.class":
+		return string(t.class), true
+	case "http.llm_failover.model":
+		return t.model, true
+	}
+	return nil, false
+}

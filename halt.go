@@ -1,0 +1,85 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import "time"
+
+// bench is a key, key+model, account or provider set aside until a time, for a reason. It is a plain value under
+// its owner's lock.
+//
+// A bench with strikes is a halt: when its time is over it still stands, and one request at a time may probe
+// whether the trouble is over, until a success clears it.
+type bench struct {
+	reason  Class
+	since   time.Time
+	until   time.Time
+	strikes int
+	changed uint64 // when it last changed, also by being cleared (see [sequence])
+	probe   *visit
+}
+
+// active reports whether the time is not over yet.
+func (b *bench) active(now time.Time) bool { return now.Before(b.until) }
+
+// ending reports whether a halt's time is over, and nobody has proved yet that the trouble is.
+func (b *bench) ending(now time.Time) bool { return b.strikes > 0 && !b.active(now) }
+
+// clear forgets it, if the success that asks for it started after its newest change.
+func (b *bench) clear(start uint64, seq func() uint64) {
+	if b.reason != "" && start >= b.changed {
+		*b = bench{changed: seq()}
+	}
+}
+
+// rest sets it aside for d because the upstream said so. A hint, also a late one, never shortens a bench.
+func (b *bench) rest(reason Class, now time.Time, d time.Duration, seq func() uint64) {
+	until := now.Add(d)
+	if b.active(now) && !until.After(b.until) {
+		return
+	}
+	if !b.active(now) || b.reason != reason {
+		b.since = now
+	}
+	b.reason, b.until, b.changed, b.probe = reason, until, seq(), nil
+}
+
+// halt adds a strike and sets it aside for base × 2^(strikes-1), at most limit; or for hint, if the upstream gave one.
+// A verdict of an attempt that started before the newest change adds nothing; its hint may still extend the bench.
+func (b *bench) halt(reason Class, start uint64, now time.Time, base, limit, hint time.Duration, seq func() uint64) {
+	if start < b.changed {
+		if b.active(now) {
+			b.rest(b.reason, now, hint, seq)
+		}
+		return
+	}
+	if b.reason != reason {
+		*b = bench{reason: reason, since: now}
+	}
+	b.strikes++
+	d := hint
+	if d <= 0 {
+		d = doubled(base, b.strikes-1, limit)
+	}
+	b.until, b.changed, b.probe = now.Add(d), seq(), nil
+}
+
+// doubled returns base × 2^n, at most limit.
+func doubled(base time.Duration, n int, limit time.Duration) time.Duration {
+	d := base
+	for ; n > 0 && d < limit; n-- {
+		d *= 2
+	}
+	return min(d, limit)
+}

@@ -1,0 +1,249 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/sse"
+)
+
+// What is held of an answer until it can be judged.
+const (
+	maxHeld      = 512 << 10 // of an answer or of a stream's beginning; with more it goes to the caller unjudged
+	maxErrorBody = 256 << 10 // of a failure's body
+	maxJudged    = 64 << 10  // of that, what is searched for a reason
+
+	// errorBodyTime is how long the body of a failure may take. Its status has already said that it is one.
+	errorBodyTime = 2 * time.Second
+
+	maxDecoderMemory = 64 << 20 // for an answer in zstd
+
+	// readSize is the least that one read of a stream may bring. Events are small; larger ones make the buffer grow.
+	readSize = 4 << 10
+)
+
+// answer is what was held of an exchange's answer.
+type answer struct {
+	held    *buffer // what was read and not yet handed on
+	whole   bool    // held is all of it
+	stream  bool    // it is an event stream
+	decoded bool    // held is not in the encoding that the header tells
+	found   Finding
+	failing []byte // with FoundError: the error object; it aliases held
+}
+
+// hold reads the answer until it can be judged. It may fail over until then, and not after: what it read last is the
+// first content.
+func (x *exchange) hold(in *inbound, p *policy, deadline time.Time) {
+	defer x.dog.off()
+	h := x.response.Header
+	switch status := x.response.StatusCode; {
+	case in.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+		x.held, x.whole = newBuffer(0), true
+		return
+	case status < 200 || status > 299:
+		x.holdFailure(p, deadline)
+		return
+	}
+	x.dog.until(limitIdle, p.idle, time.Now().Add(p.idle), deadline) // a decoder reads at once
+	readable, err := x.decode()
+	switch {
+	case err != nil:
+		x.held, x.found, x.err = newBuffer(0), FoundCut, x.cause(err)
+		return
+	case !readable:
+		x.held = newBuffer(0)
+		return
+	}
+	if strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream") {
+		x.stream = true
+		x.holdStream(in, p, deadline)
+		return
+	}
+	x.holdPlain(in, p, deadline)
+}
+
+// decode makes the answer readable. We ask for none of these encodings; some upstreams use them all the same. It
+// reports false for one that we cannot read, and so cannot judge.
+func (x *exchange) decode() (readable bool, err error) {
+	body := x.response.Body
+	var r io.Reader
+	switch strings.ToLower(x.response.Header.Get("Content-Encoding")) {
+	case "", "identity":
+		return true, nil
+	case "gzip":
+		r, err = gzip.NewReader(body)
+	case "deflate":
+		r, err = zlib.NewReader(body)
+	case "zstd":
+		r, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDecoderMemory))
+	default:
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	x.response.Body = decodedBody{r, body}
+	x.response.ContentLength = -1
+	x.decoded = true
+	return true, nil
+}
+
+// decodedBody reads through a decoder and closes what is beneath.
+type decodedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// holdFailure reads the body of a failed answer: bounded in size and time, and to its end where that is near, so that
+// the connection lives on.
+func (x *exchange) holdFailure(p *policy, deadline time.Time) {
+	within := min(p.idle, errorBodyTime)
+	x.dog.until(limitIdle, within, time.Now().Add(within), deadline)
+	_, _ = x.decode() // if it cannot be read, the status must do
+	x.held = newBuffer(min(max(x.response.ContentLength, 0)+1, maxErrorBody))
+	for len(x.held.data) < maxErrorBody {
+		n, err := x.response.Body.Read(x.held.room(512))
+		x.held.data = x.held.data[:len(x.held.data)+n]
+		if err != nil {
+			x.whole = err == io.EOF
+			return
+		}
+	}
+}
+
+// holdPlain reads an answer that is no stream: all of it, if it is not too large.
+func (x *exchange) holdPlain(in *inbound, p *policy, deadline time.Time) {
+	size := x.response.ContentLength
+	x.held = newBuffer(min(max(size, 0)+1, maxHeld))
+	judged := in.route.Generates || isJSONType(x.response.Header)
+	for len(x.held.data) < maxHeld {
+		n, err := x.read(x.held.room(512), p, deadline, false)
+		x.held.data = x.held.data[:len(x.held.data)+n]
+		if err == io.EOF {
+			x.whole = true
+			break
+		}
+		if err != nil {
+			x.found, x.err = FoundCut, x.cause(err)
+			return
+		}
+		if !judged && n > 0 {
+			return // audio, files: the first byte is the first content
+		}
+	}
+	if !x.whole || !judged {
+		return
+	}
+	switch in.route.Body(x.held.data) {
+	case dialect.BodyEmpty:
+		x.found = FoundEmpty
+	case dialect.BodyFailed:
+		x.found, x.failing = FoundError, x.held.data
+	case dialect.BodyForeign:
+		x.found = FoundNoEnvelope
+	case dialect.BodyCut:
+		x.found, x.err = FoundCut, io.ErrUnexpectedEOF
+	}
+}
+
+func isJSONType(h http.Header) bool {
+	ct := h.Get("Content-Type")
+	return ct == "" || strings.Contains(ct, "json")
+}
+
+// holdStream reads a stream up to its first content.
+func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
+	x.held = newBuffer(readSize)
+	judged := 0       // how much of held has been looked at
+	began := false    // an event of the answer has come, if an empty one
+	finished := false // a finish reason has come
+	var scratch []byte
+	look := func(raw []byte) (stop bool) {
+		judged += len(raw)
+		ev := sse.Parse(raw, scratch)
+		began = began || len(ev.Data) > 0
+		signal := in.route.Dialect.Event(ev.Name, ev.Data)
+		finished = finished || signal&dialect.Finished != 0
+		switch {
+		case signal&dialect.Failed != 0:
+			x.found, x.failing = FoundError, ev.Data
+		case signal&dialect.Content != 0:
+		case signal&dialect.Terminal != 0:
+			x.found = FoundEmpty
+		default:
+			return false
+		}
+		return true
+	}
+	for len(x.held.data) < maxHeld {
+		n, err := x.read(x.held.room(readSize), p, deadline, true)
+		x.held.data = x.held.data[:len(x.held.data)+n]
+		if !in.route.Generates && n > 0 {
+			return
+		}
+		if hasLineEnd(x.held.data[len(x.held.data)-n:]) {
+			for size := sse.Next(x.held.data[judged:]); size > 0; size = sse.Next(x.held.data[judged:]) {
+				if look(x.held.data[judged : judged+size]) {
+					return
+				}
+			}
+		}
+		switch {
+		case err == nil:
+			continue
+		case !errors.Is(err, io.EOF):
+			x.found, x.err = FoundCut, x.cause(err)
+			return
+		}
+		x.whole = true
+		switch {
+		case !in.route.Generates:
+		case judged < len(x.held.data) && look(x.held.data[judged:]): // an event without the blank line after it
+		case began && !finished:
+			x.found, x.err = FoundCut, io.ErrUnexpectedEOF
+		default:
+			x.found = FoundEmpty
+		}
+		return
+	}
+}
+
+// hasLineEnd reports whether b may complete an event; if not, a long one need not be searched again from its start.
+func hasLineEnd(b []byte) bool {
+	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0
+}
+
+// read reads once, under the idle limit; before the commit of a stream also under the first token limit.
+func (x *exchange) read(b []byte, p *policy, deadline time.Time, awaitsContent bool) (int, error) {
+	now := time.Now()
+	what, after, due := limitIdle, p.idle, now.Add(p.idle)
+	if first := x.begun.Add(p.firstToken); awaitsContent && first.Before(due) {
+		what, after, due = limitFirstToken, p.firstToken, first
+	}
+	x.dog.until(what, after, due, deadline)
+	return x.response.Body.Read(b)
+}

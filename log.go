@@ -1,0 +1,90 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// fields tell which key of which request a log line is about.
+func (f *failover) fields(extra ...zap.Field) []zap.Field {
+	return append([]zap.Field{
+		zap.String("pool", f.pool.name),
+		zap.String("provider", f.visit.provider.name),
+		zap.String("key", f.visit.name),
+		zap.Int("attempt", f.trace.attempts),
+	}, extra...)
+}
+
+// logAttempt tells of a failed attempt. One that is the request's own fault is no operator's concern.
+func (f *failover) logAttempt(x *exchange, next action) {
+	level := zapcore.WarnLevel
+	if !f.verdict.charged() {
+		level = zapcore.InfoLevel
+	}
+	if c := f.pool.logger.Check(level, "attempt failed"); c != nil {
+		c.Write(f.fields(
+			zap.String("class", string(f.verdict.Class)),
+			zap.String("scope", string(f.verdict.Scope)),
+			zap.String("reason", f.verdict.Reason),
+			zap.String("rule", f.verdict.Rule),
+			zap.Int("status", x.status()),
+			zap.Duration("hint", f.verdict.Wait),
+			zap.String("next", next.do.String()),
+			zap.Duration("wait", next.wait),
+			zap.Duration("took", time.Since(x.begun)),
+		)...)
+	}
+}
+
+// logServed tells of a request that was served after failover.
+func (f *failover) logServed(x *exchange) {
+	if c := f.pool.logger.Check(zapcore.InfoLevel, "served after failover"); c != nil {
+		c.Write(f.fields(zap.String("class", string(f.trace.class)), zap.Int("status", x.status()), zap.Duration("took", time.Since(f.in.arrived)))...)
+	}
+}
+
+// logGaveUp tells of a request that more than one attempt could not serve.
+func (f *failover) logGaveUp() {
+	if c := f.pool.logger.Check(zapcore.WarnLevel, "gave up"); c != nil {
+		c.Write(f.fields(zap.String("class", string(f.trace.class)), zap.Duration("took", time.Since(f.in.arrived)))...)
+	}
+}
+
+// logBrokenOff tells of an answer that failed after its first content had gone to the caller.
+func (f *failover) logBrokenOff(x *exchange) {
+	if c := f.pool.logger.Check(zapcore.WarnLevel, "answer broke off after its first content"); c != nil {
+		c.Write(f.fields(
+			zap.String("class", string(f.verdict.Class)),
+			zap.String("reason", f.verdict.Reason),
+			zap.Duration("took", time.Since(x.begun)),
+		)...)
+	}
+}
+
+// String names what is done next.
+func (v verb) String() string {
+	switch v {
+	case stay:
+		return "same key"
+	case move:
+		return "another key"
+	default:
+		return "give up"
+	}
+}

@@ -1,0 +1,327 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"math"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// policy is a pool's configuration with its defaults filled in.
+type policy struct {
+	on, sameKeyOn, circuitOn map[Class]bool
+
+	sameKey             []time.Duration
+	backoff, backoffCap time.Duration
+	jitter              float64 // as a share of the wait
+	maxRetries          int
+	maxAttempts         int
+	maxWait             time.Duration
+	window              time.Duration
+	minAttempt          time.Duration
+
+	threshold int
+	cooldown  time.Duration
+	lapses    bool // half_open reset
+
+	haltBase, haltMax     time.Duration
+	limitedHalt           time.Duration
+	overload, overloadCap time.Duration
+	modelBench            time.Duration
+	recheck               time.Duration
+	maxCooldown           time.Duration
+
+	headers     time.Duration // 0: the default, which depends on the request
+	firstToken  time.Duration
+	idle        time.Duration
+	deadline    time.Duration // 0: none
+	maxHeldBody int64
+}
+
+// The default header limits: a stream begins early, a whole answer only when it is complete.
+const (
+	streamHeaders = 30 * time.Second
+	plainHeaders  = 10 * time.Minute
+)
+
+func newPolicy(h *Handler) policy {
+	var (
+		r, c, a, t, l = orZero(h.Retry), orZero(h.Circuit), orZero(h.Halt), orZero(h.Timeouts), orZero(h.Limits)
+		keys          = 0
+	)
+	for _, p := range h.Providers {
+		keys += len(p.Keys)
+	}
+	return policy{
+		on:        classSet(r.On, RateLimit, ServerError, Timeout, ModelUnavailable, AuthError, BillingError, ProviderUnavailable),
+		sameKeyOn: classSet(r.SameKeyOn, RateLimit, ModelUnavailable),
+		circuitOn: classSet(c.On, RateLimit, ServerError, Timeout, ProviderUnavailable),
+
+		sameKey:     waits(r.SameKey, time.Second, 2*time.Second, 4*time.Second),
+		backoff:     or(r.Backoff, 500*time.Millisecond),
+		backoffCap:  or(r.BackoffCap, 8*time.Second),
+		jitter:      orValue(r.Jitter, 25) / 100,
+		maxRetries:  orValue(r.MaxRetries, max(1, min(3, keys-1))),
+		maxAttempts: min(max(24+8*keys, 32), 160),
+		maxWait:     or(r.MaxWait, 5*time.Second),
+		window:      or(r.Window, time.Minute),
+		minAttempt:  or(r.MinAttempt, time.Second),
+
+		threshold: orInt(c.Threshold, 3),
+		cooldown:  or(c.Cooldown, 30*time.Second),
+		lapses:    c.HalfOpen == "reset",
+
+		haltBase:    or(a.Base, time.Minute),
+		haltMax:     or(a.Max, 5*time.Minute),
+		limitedHalt: or(a.RateLimit, 30*time.Second),
+		overload:    or(a.Overload, 5*time.Second),
+		overloadCap: or(a.OverloadCap, time.Minute),
+		modelBench:  or(a.Model, time.Minute),
+		recheck:     or(a.Recheck, 10*time.Minute),
+		maxCooldown: or(a.MaxCooldown, time.Hour),
+
+		headers:     time.Duration(t.Headers),
+		firstToken:  or(t.FirstToken, 2*time.Minute),
+		idle:        or(t.Idle, time.Minute),
+		deadline:    time.Duration(t.Deadline),
+		maxHeldBody: orInt(l.Body, 32<<20),
+	}
+}
+
+func orZero[T any](p *T) T {
+	if p == nil {
+		return *new(T)
+	}
+	return *p
+}
+
+func orValue[T any](p *T, fallback T) T {
+	if p == nil {
+		return fallback
+	}
+	return *p
+}
+
+func orInt[T ~int | ~int64](n, fallback T) T {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+func or(d caddy.Duration, fallback time.Duration) time.Duration {
+	return orInt(time.Duration(d), fallback)
+}
+
+func waits(given []caddy.Duration, fallback ...time.Duration) []time.Duration {
+	if len(given) == 0 {
+		return fallback
+	}
+	ws := make([]time.Duration, len(given))
+	for i, d := range given {
+		ws[i] = time.Duration(d)
+	}
+	return ws
+}
+
+func classSet(given []Class, fallback ...Class) map[Class]bool {
+	if len(given) == 0 {
+		given = fallback
+	}
+	set := make(map[Class]bool, len(given))
+	for _, c := range given {
+		set[c] = true
+	}
+	return set
+}
+
+// retries reports whether another try may follow a failure of this class at all.
+func (p *policy) retries(c Class) bool {
+	return c.Parent() != BadRequest && (p.on[c] || p.on[c.Parent()])
+}
+
+// response is what a class of failure calls for.
+type response struct {
+	// again says when the same key is asked again.
+	again again
+	// unless: the same key is asked again only while no candidate here is free.
+	unless where
+	// next is where the next candidate may be, in order of preference.
+	next [2]where
+	// passed: moving on costs neither a wait nor one of max_retries, since the key refused at once.
+	passed bool
+}
+
+type again uint8
+
+const (
+	never   again = iota
+	waiting       // after the waits of same_key, or the upstream's hint
+	once          // after the first of same_key
+	charged       // after the backoff, as one of max_retries
+)
+
+// responses is DESIGN.md's table of what each class does. A class that is not here is delivered.
+var responses = map[Class]response{
+	RateLimit:           {again: waiting, unless: otherAccount | otherProvider, next: [2]where{otherAccount | otherProvider, sameAccount}, passed: true},
+	QuotaExhausted:      {next: [2]where{otherAccount | otherProvider}, passed: true},
+	BillingError:        {next: [2]where{otherAccount | otherProvider}, passed: true},
+	AuthError:           {next: [2]where{anywhere}, passed: true},
+	Timeout:             {next: [2]where{otherProvider, anywhere}},
+	ProviderUnavailable: {next: [2]where{otherProvider}},
+	ServerError:         {again: charged, unless: anywhere, next: [2]where{anywhere}},
+	Overloaded:          {again: once, unless: otherProvider, next: [2]where{otherProvider, anywhere}},
+	EmptyResponse:       {next: [2]where{anywhere}},
+	ModelUnavailable:    {again: waiting, unless: anywhere, next: [2]where{anywhere}, passed: true},
+}
+
+// progress is how far a request has come.
+type progress struct {
+	attempts  int           // upstream calls made
+	retries   int           // charged switches and revisits made
+	repeats   int           // same-key waits done in this visit
+	probe     bool          // the visit is a probe
+	final     bool          // it cannot or may not be sent again
+	elapsed   time.Duration // since the request arrived
+	remaining time.Duration // until the deadline
+}
+
+// noDeadline is the remaining time of a request that has none.
+const noDeadline = time.Duration(math.MaxInt64)
+
+// options is which candidates are free.
+type options struct {
+	self bool  // the key just asked may be asked again
+	free where // where others are
+}
+
+// action is what to do after a failure.
+type action struct {
+	do      verb
+	wait    time.Duration
+	to      [2]where // with move
+	charged bool     // it is one of max_retries
+	late    bool     // with stop: there was something left to try, but no time
+}
+
+type verb uint8
+
+const (
+	stop verb = iota // give up, with what there is
+	stay             // ask the same key again
+	move             // ask another candidate
+)
+
+// decide says what to do after a failure. Jitter is a random number from 0 to 1.
+func decide(v Verdict, p progress, o options, pol *policy, jitter float64) action {
+	r, known := responses[v.Class]
+	if !known || p.final || p.attempts >= pol.maxAttempts || !pol.retries(v.Class) {
+		return action{}
+	}
+	late := false
+	for _, a := range [...]action{stayAction(v, p, o, pol, r, jitter), moveAction(v, p, o, pol, r, jitter)} {
+		switch {
+		case a.do == stop:
+		case p.elapsed+a.wait > pol.window:
+		case p.remaining-a.wait <= pol.minAttempt:
+			late = true
+		default:
+			return a
+		}
+	}
+	return action{late: late}
+}
+
+// admit says what a request does that no free candidate was found for: it waits for one that merely cools and is back
+// within max_wait of the request's arrival, or it is refused.
+func admit(s survey, now time.Time, p progress, pol *policy) action {
+	wait := s.cooling.Sub(now)
+	switch {
+	case s.free != 0: // it was taken, or came free, between two looks
+		wait = 0
+	case s.cooling.IsZero() || p.elapsed+wait > pol.maxWait:
+		return action{}
+	}
+	if p.elapsed+wait > pol.window || p.remaining-wait <= pol.minAttempt {
+		return action{}
+	}
+	return action{do: move, wait: wait, to: [2]where{anywhere}}
+}
+
+// stayAction asks the same key again, if the class calls for it and nothing better is free.
+func stayAction(v Verdict, p progress, o options, pol *policy, r response, jitter float64) action {
+	how := r.again
+	switch {
+	case pol.sameKeyOn[v.Class]:
+		how = waiting
+	case how == waiting:
+		how = never
+	}
+	unless := r.unless
+	if unless == 0 {
+		unless = anywhere
+	}
+	if !o.self || p.probe || o.free&unless != 0 || v.Scope == ScopeRequest {
+		return action{}
+	}
+	switch how {
+	case waiting, once:
+		if p.repeats >= len(pol.sameKey) || how == once && p.repeats > 0 {
+			return action{}
+		}
+		wait := pol.sameKey[p.repeats]
+		if v.Wait > 0 {
+			wait = v.Wait
+		}
+		if wait > pol.maxWait {
+			return action{}
+		}
+		return action{do: stay, wait: pol.jittered(wait, jitter)}
+	case charged:
+		if p.retries >= pol.maxRetries {
+			return action{}
+		}
+		return action{do: stay, wait: pol.backoffWait(p.retries, jitter), charged: true}
+	}
+	return action{}
+}
+
+// moveAction goes to another candidate. A key that refused at once is passed over; one that had its waits first has
+// cost as much as a fault, unless what ends them is that a better candidate came free.
+func moveAction(v Verdict, p progress, o options, pol *policy, r response, jitter float64) action {
+	if o.free&(r.next[0]|r.next[1]) == 0 {
+		return action{}
+	}
+	if r.passed && (p.repeats == 0 || o.free&r.unless != 0) {
+		return action{do: move, to: r.next}
+	}
+	if p.retries >= pol.maxRetries {
+		return action{}
+	}
+	return action{do: move, to: r.next, wait: pol.backoffWait(p.retries, jitter), charged: true}
+}
+
+// backoffWait is the wait before the charged switch that follows n earlier ones.
+func (p *policy) backoffWait(n int, jitter float64) time.Duration {
+	return p.jittered(doubled(p.backoff, n, min(p.backoffCap, p.maxWait)), jitter)
+}
+
+// jittered adds to a wait, never beyond max_wait, and takes nothing off.
+func (p *policy) jittered(wait time.Duration, jitter float64) time.Duration {
+	extra := time.Duration(float64(wait) * p.jitter * jitter)
+	return wait + max(0, min(extra, p.maxWait-wait))
+}

@@ -1,0 +1,344 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+)
+
+// pool is a handler as provisioned: what the request path uses.
+type pool struct {
+	name        string
+	providers   []*provider
+	credentials []*credential // all keys of all providers, in the order of the config
+	policy      policy
+	selection   selection
+	random      func() float64 // from 0 to 1
+	logger      *zap.Logger
+}
+
+// provider is a Provider as provisioned.
+type provider struct {
+	pool      *pool
+	name      string
+	base      *url.URL
+	config    *Provider
+	transport http.RoundTripper
+	rules     []Rule // its own, then the pool's
+	vendor    string
+	accounts  []*account
+	keys      []*credential
+	facts     *haltFacts
+}
+
+// account is who pays for some keys of a provider.
+type account struct {
+	name  string
+	facts *haltFacts
+}
+
+// credential is a Key as provisioned.
+type credential struct {
+	*secret
+	provider *provider
+	account  *account
+	name     string
+	models   []string
+	weight   int
+	hash     uint64 // of provider and name, for sticky
+	facts    *keyFacts
+	operator *operatorFacts
+}
+
+func newPool(h *Handler, logger *zap.Logger) *pool {
+	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, logger: logger}
+	p.selection.policy = selectFirst
+	if h.Select != nil {
+		p.selection.placeholder = h.Select.Placeholder
+		if h.Select.Policy != "" {
+			p.selection.policy = h.Select.Policy
+		}
+	}
+	return p
+}
+
+// ready computes what depends on all keys.
+func (p *pool) ready() {
+	var total, sum float64
+	for _, c := range p.credentials {
+		total += float64(c.weight)
+	}
+	for _, c := range p.credentials {
+		sum += float64(c.weight)
+		p.selection.shares = append(p.selection.shares, sum/total)
+	}
+}
+
+func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
+	base, err := url.Parse(config.BaseURL)
+	if err != nil {
+		return err
+	}
+	p := &provider{
+		pool: h.pool, name: config.Name, base: base, config: config, vendor: config.Vendor,
+		rules: slices.Concat(config.Classify, h.Classify),
+		facts: acquire[haltFacts](factKey{pool: h.Pool, provider: config.Name}, &h.held),
+	}
+	if p.vendor == "" {
+		p.vendor = vendorOf(base.Hostname())
+	}
+	if p.transport, err = loadTransport(ctx, config); err != nil {
+		return err
+	}
+	if config.HeaderUp != nil {
+		if err := config.HeaderUp.Provision(ctx); err != nil {
+			return fmt.Errorf("header_up: %w", err)
+		}
+	}
+	replacer := caddy.NewReplacer()
+	for _, k := range config.Keys {
+		value, err := replacer.ReplaceOrErr(k.Secret, true, true)
+		if err == nil && strings.TrimSpace(value) == "" {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return fmt.Errorf("key %s: its secret cannot be had: %w", k.Name, err)
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return fmt.Errorf("key %s: its secret has a control character, which no header field can carry", k.Name)
+		}
+		p.keys = append(p.keys, h.newCredential(p, k, newSecret(value)))
+	}
+	h.pool.providers = append(h.pool.providers, p)
+	h.pool.credentials = append(h.pool.credentials, p.keys...)
+	return nil
+}
+
+func (h *Handler) newCredential(p *provider, k *Key, s *secret) *credential {
+	id := factKey{pool: h.Pool, provider: p.name, key: k.Name}
+	c := &credential{
+		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), hash: hashOf(p.name + "/" + k.Name),
+		operator: acquire[operatorFacts](id, &h.held),
+		account:  h.accountOf(p, k),
+	}
+	id.secret = s.sum
+	c.facts = acquire[keyFacts](id, &h.held)
+	return c
+}
+
+// accountOf returns the account that a key belongs to, which siblings may share.
+func (h *Handler) accountOf(p *provider, k *Key) *account {
+	name := k.Account
+	if name == "" {
+		name = p.config.Account
+	}
+	if name == "" {
+		name = k.Name
+	}
+	for _, a := range p.accounts {
+		if a.name == name {
+			return a
+		}
+	}
+	a := &account{name: name, facts: acquire[haltFacts](factKey{pool: h.Pool, provider: p.name, account: name}, &h.held)}
+	p.accounts = append(p.accounts, a)
+	return a
+}
+
+// The limits of the default transport. A silent upstream is found out by the timeouts; these find a dead one.
+const (
+	tlsHandshakeTimeout = 10 * time.Second
+	maxIdleConns        = 512
+	pingAfter           = 15 * time.Second // of silence on an HTTP/2 connection
+	pingTimeout         = 5 * time.Second
+)
+
+// loadTransport loads the provider's transport module. It must be the http one: others want a reverse_proxy around
+// them (fastcgi panics without).
+func loadTransport(ctx caddy.Context, config *Provider) (http.RoundTripper, error) {
+	custom := config.TransportRaw != nil
+	if !custom {
+		config.TransportRaw = fmt.Appendf(nil, `{"protocol":"http","keep_alive":{"max_idle_conns_per_host":%d}}`, maxIdleConns)
+	}
+	module, err := ctx.LoadModule(config, "TransportRaw")
+	if err != nil {
+		return nil, fmt.Errorf("transport: %w", err)
+	}
+	t, ok := module.(*reverseproxy.HTTPTransport)
+	if !ok {
+		return nil, fmt.Errorf("transport: %T is not supported; use `transport http`", module)
+	}
+	if t.ProxyProtocolEnabled() {
+		return nil, errors.New("transport: proxy_protocol makes no sense towards an LLM provider, and is not supported")
+	}
+	if t.TLS != nil && strings.Contains(t.TLS.ServerName, "{") {
+		return nil, errors.New("transport: tls_server_name cannot hold a placeholder")
+	}
+	if !custom {
+		t.Transport.TLSHandshakeTimeout = tlsHandshakeTimeout
+		t.Transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	}
+	return t, nil
+}
+
+// serves reports whether the key may be used for the dialect and model; an empty model is any.
+func (c *credential) serves(d dialect.Dialect, model string) bool {
+	if ds := c.provider.config.Dialects; len(ds) > 0 && !slices.Contains(ds, string(d)) {
+		return false
+	}
+	if model == "" {
+		return true
+	}
+	if len(c.models) > 0 && !slices.ContainsFunc(c.models, func(pattern string) bool { return matches(pattern, model) }) {
+		return false
+	}
+	ms := c.provider.config.Models
+	return len(ms) == 0 || slices.ContainsFunc(ms, func(m Model) bool { return matches(m.Asked, model) })
+}
+
+// sentModel is the provider's name for a model.
+func (p *provider) sentModel(asked string) string {
+	if asked == "" {
+		return ""
+	}
+	for _, m := range p.config.Models {
+		if matches(m.Asked, asked) {
+			if m.Sent != "" {
+				return m.Sent
+			}
+			break
+		}
+	}
+	return asked
+}
+
+// matches reports whether name fits a pattern in which `*` stands for any text, also none.
+func matches(pattern, name string) bool {
+	first, rest, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == name
+	}
+	name, ok := strings.CutPrefix(name, first)
+	for ok {
+		part, more, again := strings.Cut(rest, "*")
+		if !again {
+			return strings.HasSuffix(name, rest)
+		}
+		_, name, ok = strings.Cut(name, part)
+		rest = more
+	}
+	return false
+}
+
+// target is the URL that a request with this escaped path and query goes to. A base URL with a path takes the place
+// of the caller's version segment.
+func (p *provider) target(escapedPath, rawQuery string) (*url.URL, error) {
+	u := *p.base
+	if base := strings.TrimRight(p.base.EscapedPath(), "/"); base != "" {
+		escapedPath = base + withoutVersion(escapedPath)
+	}
+	decoded, err := url.PathUnescape(escapedPath)
+	if err != nil {
+		return nil, err
+	}
+	u.Path, u.RawPath, u.RawQuery = decoded, escapedPath, rawQuery
+	return &u, nil
+}
+
+// withoutVersion cuts a leading /v and digits (/v1, /v1beta) off a path.
+func withoutVersion(p string) string {
+	segment, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if len(segment) >= 2 && segment[0] == 'v' && segment[1] >= '0' && segment[1] <= '9' {
+		return p[1+len(segment):]
+	}
+	return p
+}
+
+// pools are the handlers of the running config by pool name, and during a reload also those of the one that comes or
+// goes. The admin API shows the newest of each.
+var pools = poolRegistry{handlers: make(map[string][]registered)}
+
+type poolRegistry struct {
+	mu       sync.RWMutex
+	handlers map[string][]registered
+}
+
+type registered struct {
+	handler *Handler
+	config  *prometheus.Registry // each config has one of its own, which so tells configs apart
+	json    []byte
+}
+
+// add registers h, unless its config has another pool of that name. The same directive may come twice: a site with
+// two addresses is two servers.
+func (r *poolRegistry) add(h *Handler, config *prometheus.Registry, text []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, other := range r.handlers[h.Pool] {
+		if other.config == config && !bytes.Equal(other.json, text) {
+			return fmt.Errorf("pool %s: there are two pools of that name; give one of them another with `pool <name>`", h.Pool)
+		}
+	}
+	r.handlers[h.Pool] = append(r.handlers[h.Pool], registered{h, config, text})
+	return nil
+}
+
+// remove forgets h; others of its name stay.
+func (r *poolRegistry) remove(h *Handler) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handlers[h.Pool] = slices.DeleteFunc(r.handlers[h.Pool], func(o registered) bool { return o.handler == h })
+	if len(r.handlers[h.Pool]) == 0 {
+		delete(r.handlers, h.Pool)
+	}
+}
+
+// newest returns the pool of that name that was provisioned last.
+func (r *poolRegistry) newest(name string) *pool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if all := r.handlers[name]; len(all) > 0 {
+		return all[len(all)-1].handler.pool
+	}
+	return nil
+}
+
+// all returns the newest pool of each name.
+func (r *poolRegistry) all() []*pool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var ps []*pool
+	for _, all := range r.handlers {
+		ps = append(ps, all[len(all)-1].handler.pool)
+	}
+	return ps
+}

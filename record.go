@@ -1,0 +1,167 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import "time"
+
+// record is what a verdict does to memory. It runs before anything is decided. The only thing that waits is the halt
+// of a provider whose keys are all limited (see recordLeft): it would stop the very request that may still wait.
+func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, now time.Time) {
+	pol := &v.provider.pool.policy
+	if !verdict.charged() {
+		return
+	}
+	v.facts.failures.Add(1)
+	hint := min(verdict.Wait, pol.maxCooldown)
+
+	switch verdict.Scope {
+	case ScopeProvider:
+		v.recordProvider(verdict.Class, hint, othersCanServe, now)
+	case ScopeAccount:
+		v.recordAccount(verdict.Class, hint, now)
+	}
+	v.facts.update(func() {
+		k := v.facts
+		k.lastError = lastError{verdict.Class, status, now}
+		if pol.circuitOn[verdict.Class] && !v.charged {
+			v.charged = true
+			if k.circuit.fault(v.started, now, pol.threshold, pol.cooldown, nextSequence) {
+				v.ownCircuit = k.circuit.changed
+			}
+		}
+		switch verdict.Scope {
+		case ScopeKey:
+			v.recordKey(verdict.Class, hint, now)
+		case ScopeModel:
+			v.recordModel(verdict.Class, hint, now)
+		}
+	})
+}
+
+// recordProvider benches the whole provider.
+func (v *visit) recordProvider(class Class, hint time.Duration, othersCanServe func() bool, now time.Time) {
+	pol := &v.provider.pool.policy
+	base, limit := pol.haltBase, pol.haltMax
+	if class.Parent() == ServerError { // overloaded: a rest, and only where another provider can serve meanwhile
+		if !othersCanServe() {
+			return
+		}
+		base, limit = pol.overload, pol.overloadCap
+	}
+	v.provider.facts.update(func(b *bench) { b.halt(class, v.started, now, base, limit, hint, nextSequence) })
+}
+
+// recordAccount benches all keys that share the bill.
+func (v *visit) recordAccount(class Class, hint time.Duration, now time.Time) {
+	pol := &v.provider.pool.policy
+	v.account.facts.update(func(b *bench) {
+		if class == RateLimit {
+			if hint > 0 {
+				b.rest(class, now, hint, nextSequence)
+			}
+			return
+		}
+		b.halt(class, v.started, now, pol.haltBase, pol.haltMax, hint, nextSequence)
+	})
+}
+
+// recordKey benches the key. What the circuit counts is benched through the circuit; a limit with a hint also until then.
+func (v *visit) recordKey(class Class, hint time.Duration, now time.Time) {
+	pol, k := &v.provider.pool.policy, v.facts
+	switch class {
+	case RateLimit:
+		if hint > 0 {
+			k.cooldown.rest(class, now, hint, nextSequence)
+			v.ownCooldown = k.cooldown.changed
+			k.limited = bench{}
+			return
+		}
+		k.limited.rest(class, now, pol.limitedHalt, nextSequence)
+	case AuthError:
+		k.rejected.halt(class, v.started, now, pol.recheck, pol.recheck, 0, nextSequence)
+	case QuotaExhausted, BillingError:
+		if hint <= 0 {
+			hint = pol.haltBase
+		}
+		k.cooldown.rest(class, now, hint, nextSequence)
+		v.ownCooldown = k.cooldown.changed
+	}
+}
+
+// recordModel benches one model of the key.
+func (v *visit) recordModel(class Class, hint time.Duration, now time.Time) {
+	pol, rest := &v.provider.pool.policy, hint
+	if rest <= 0 {
+		switch class.Parent() {
+		case ModelUnavailable:
+			rest = pol.modelBench
+		case BillingError:
+			rest = pol.haltBase
+		default: // a limit without a hint benches nothing
+			return
+		}
+	}
+	v.ownModel = v.facts.benchModel(v.model, class, now, rest)
+}
+
+// recordLeft halts the provider if the request leaves the last of its keys limited, and no upstream said until when.
+func (v *visit) recordLeft(verdict Verdict, now time.Time) {
+	if verdict.Class != RateLimit || verdict.Scope != ScopeKey {
+		return
+	}
+	for _, c := range v.provider.keys {
+		limited := false
+		if !c.operator.disabled.Load() && c.facts.troubled.Load() {
+			c.facts.update(func() { limited = c.facts.rejected.reason == "" && c.facts.limited.active(now) })
+		}
+		if paying := c.account.facts.look(); !limited || paying.active(now) {
+			return
+		}
+	}
+	pol := &v.provider.pool.policy
+	v.provider.facts.update(func(b *bench) {
+		b.halt(RateLimit, v.started, now, pol.limitedHalt, pol.limitedHalt, 0, nextSequence)
+	})
+}
+
+// recordSuccess clears what the key's, its account's and its provider's success disproves. Where nothing is known
+// against them it takes no lock.
+func (v *visit) recordSuccess(now time.Time) {
+	for _, h := range [...]*haltFacts{v.provider.facts, v.account.facts} {
+		if h.troubled.Load() {
+			h.update(func(b *bench) { b.clear(v.started, nextSequence) })
+		}
+	}
+	if !v.facts.troubled.Load() {
+		return
+	}
+	v.facts.update(func() {
+		k := v.facts
+		k.circuit.success(v.started, nextSequence)
+		k.rejected.clear(v.started, nextSequence)
+		k.cooldown.clear(v.started, nextSequence)
+		k.limited.clear(v.started, nextSequence)
+		for model, b := range k.models {
+			if model == v.model {
+				b.clear(v.started, nextSequence)
+			}
+			if b.reason == "" || !b.active(now) {
+				delete(k.models, model)
+				continue
+			}
+			k.models[model] = b
+		}
+	})
+}

@@ -1,0 +1,179 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/sse"
+)
+
+// maxEvent is the largest event of a stream that is looked at whole; of a larger one the rest goes to the caller
+// as it comes.
+const maxEvent = 8 << 20
+
+// Errors that end a relay.
+var (
+	errCallerLeft = errors.New("the caller has left")
+	errNoEnding   = errors.New("the stream ended without its ending")
+	errEvent      = errors.New("the stream had an error event")
+)
+
+// relay hands on what follows the commit. Events leave when they are complete: half of one is of no use to the caller,
+// and an error must be known as one before it leaves.
+type relay struct {
+	x        *exchange
+	w        http.ResponseWriter
+	flusher  *http.ResponseController
+	dialect  dialect.Dialect
+	judged   bool // the path generates: its streams have endings and errors
+	finished bool // a finish reason has gone to the caller: the answer is complete, whatever comes
+	failing  []byte
+}
+
+// stream relays an event stream, beginning with what is held, to its terminal marker or its end. With errEvent,
+// failing holds the error event's bytes, which have not been written.
+func (r *relay) stream(p *policy) error {
+	buf := r.x.held
+	for fresh := buf.data; ; {
+		if hasLineEnd(fresh) {
+			n := sse.Last(buf.data)
+			done, err := r.events(buf.data[:n])
+			if done || err != nil {
+				return err
+			}
+			buf.data = buf.data[:copy(buf.data, buf.data[n:])]
+		}
+		if len(buf.data) > maxEvent { // too large to be an error or an ending
+			if err := r.write(buf.data); err != nil {
+				return err
+			}
+			r.finished = true // nor can the rest be told from one
+			buf.data = buf.data[:0]
+		}
+		if r.x.whole {
+			return r.end(io.EOF)
+		}
+		n, err := r.x.read(buf.room(readSize), p, time.Time{}, false)
+		r.x.dog.off() // the caller may take its time
+		buf.data = buf.data[:len(buf.data)+n]
+		fresh = buf.data[len(buf.data)-n:]
+		if err == nil {
+			continue
+		}
+		if n > 0 && err == io.EOF {
+			r.x.whole = true
+			continue
+		}
+		return r.end(r.x.cause(err))
+	}
+}
+
+// events writes whole events. It looks into them only where a cheap search says that it must.
+func (r *relay) events(b []byte) (done bool, err error) {
+	if !r.judged || !r.dialect.Notable(b) {
+		return false, r.write(b)
+	}
+	for at := 0; at < len(b); {
+		size := sse.Next(b[at:])
+		if size == 0 {
+			size = len(b) - at
+		}
+		ev := sse.Parse(b[at:at+size], nil)
+		signal := r.dialect.Event(ev.Name, ev.Data)
+		if signal&dialect.Failed != 0 {
+			r.failing = b[at : at+size]
+			if err := r.write(b[:at]); err != nil {
+				return true, err
+			}
+			return true, errEvent
+		}
+		at += size
+		r.finished = r.finished || signal&dialect.Finished != 0
+		if signal&dialect.Terminal != 0 {
+			return true, r.write(b[:at])
+		}
+	}
+	return false, r.write(b)
+}
+
+// end is what the end of the upstream's bytes means.
+func (r *relay) end(err error) error {
+	if tail := r.x.held.data; len(tail) > 0 && err == io.EOF { // an event without the blank line after it
+		if done, err := r.events(tail); done || err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.finished:
+		return nil
+	case err != io.EOF:
+		return err
+	case r.judged:
+		return errNoEnding
+	}
+	return nil
+}
+
+// write writes and flushes: whatever is complete leaves at once.
+func (r *relay) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if _, err := r.w.Write(b); err != nil {
+		return errCallerLeft
+	}
+	if err := r.flusher.Flush(); err != nil {
+		return errCallerLeft
+	}
+	return nil
+}
+
+// plain relays the rest of an answer that was too large to be held, as it comes.
+func (r *relay) plain(p *policy) error {
+	buf := r.x.held
+	for {
+		if len(buf.data) > 0 {
+			if _, err := r.w.Write(buf.data); err != nil {
+				return errCallerLeft
+			}
+			if r.x.response.ContentLength < 0 { // it may be long in coming, such as speech
+				if err := r.flusher.Flush(); err != nil {
+					return errCallerLeft
+				}
+			}
+		}
+		if r.x.whole {
+			return nil
+		}
+		buf.data = buf.data[:0]
+		n, err := r.x.read(buf.room(copySize)[:copySize], p, time.Time{}, false)
+		r.x.dog.off()
+		buf.data = buf.data[:n]
+		switch {
+		case err == io.EOF:
+			r.x.whole = true
+		case err != nil:
+			return r.x.cause(err)
+		}
+	}
+}
+
+// copySize is how much of a large answer is read at once.
+const copySize = 32 << 10
