@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -327,9 +328,7 @@ func inDialect(body []byte, d dialect.Dialect, status int) []byte {
 // write passes the failure on.
 func (f *passOn) write(w http.ResponseWriter) error {
 	h := w.Header()
-	for name, values := range f.header {
-		h[name] = values
-	}
+	maps.Copy(h, f.header)
 	h.Set("Content-Length", strconv.Itoa(len(f.body)))
 	h.Set("X-Should-Retry", "false")
 	w.WriteHeader(f.status)

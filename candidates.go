@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"hash/fnv"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -106,18 +107,9 @@ func (cs *candidates) next(last *credential, places where, now time.Time) *visit
 	}
 }
 
-func (cs *candidates) wasTried(c *credential) bool {
-	for _, t := range cs.tried {
-		if t == c {
-			return true
-		}
-	}
-	return false
-}
-
 // eligible reports whether c may be picked now.
 func (cs *candidates) eligible(c, last *credential, places where, now time.Time) bool {
-	return last.placeOf(c)&places != 0 && !cs.wasTried(c) && cs.standing(c, now).obstacle == free
+	return last.placeOf(c)&places != 0 && !slices.Contains(cs.tried, c) && cs.standing(c, now).obstacle == free
 }
 
 // pick applies the pool's policy. Where all keys are healthy it looks at few of them.
@@ -194,7 +186,7 @@ func (cs *candidates) survey(last *credential, now time.Time) survey {
 			continue
 		}
 		s.serving++
-		if cs.wasTried(c) {
+		if slices.Contains(cs.tried, c) {
 			continue
 		}
 		s.count[st.obstacle]++

@@ -281,7 +281,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.Pool == "" {
 		h.Pool = defaultName
 	}
-	if len(h.Providers) == 1 && h.Providers[0].Name == "" {
+	if len(h.Providers) == 1 && h.Providers[0] != nil && h.Providers[0].Name == "" {
 		h.Providers[0].Name = defaultName
 	}
 	if err := h.validate(); err != nil {

@@ -73,7 +73,7 @@ func newPolicy(h *Handler) policy {
 
 		sameKey:     waits(r.SameKey, time.Second, 2*time.Second, 4*time.Second),
 		backoff:     or(r.Backoff, 500*time.Millisecond),
-		backoffCap:  or(r.BackoffCap, 8*time.Second),
+		backoffCap:  max(or(r.BackoffCap, 8*time.Second), time.Duration(r.Backoff)),
 		jitter:      orValue(r.Jitter, 25) / 100,
 		maxRetries:  orValue(r.MaxRetries, max(1, min(3, keys-1))),
 		maxAttempts: min(max(24+8*keys, 32), 160),
@@ -86,10 +86,10 @@ func newPolicy(h *Handler) policy {
 		lapses:    c.HalfOpen == "reset",
 
 		haltBase:    or(a.Base, time.Minute),
-		haltMax:     or(a.Max, 5*time.Minute),
+		haltMax:     max(or(a.Max, 5*time.Minute), time.Duration(a.Base)),
 		limitedHalt: or(a.RateLimit, 30*time.Second),
 		overload:    or(a.Overload, 5*time.Second),
-		overloadCap: or(a.OverloadCap, time.Minute),
+		overloadCap: max(or(a.OverloadCap, time.Minute), time.Duration(a.Overload)),
 		modelBench:  or(a.Model, time.Minute),
 		recheck:     or(a.Recheck, 10*time.Minute),
 		maxCooldown: or(a.MaxCooldown, time.Hour),

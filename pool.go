@@ -336,7 +336,7 @@ func (r *poolRegistry) newest(name string) *pool {
 func (r *poolRegistry) all() []*pool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var ps []*pool
+	ps := make([]*pool, 0, len(r.handlers))
 	for _, all := range r.handlers {
 		ps = append(ps, all[len(all)-1].handler.pool)
 	}

@@ -1,0 +1,235 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+)
+
+// corpusRow is one labelled failure, see testdata/corpus.
+type corpusRow struct {
+	ID         string            `json:"id"`
+	Provider   string            `json:"provider"`
+	API        string            `json:"api"`
+	Status     int               `json:"status"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+	Stream     bool              `json:"stream"`
+	Transport  string            `json:"transport_error"`
+	Class      string            `json:"class"`
+	Scope      string            `json:"scope"`
+	WaitMS     *float64          `json:"wait_hint_ms"`
+	WaitUntil  string            `json:"wait_until"`
+	Misleading bool              `json:"wait_hint_misleading"`
+	Ambiguous  bool              `json:"ambiguous"`
+	Confidence string            `json:"confidence"`
+	Model      string            `json:"model"`
+}
+
+func readCorpus(t testing.TB, path string) []corpusRow {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var rows []corpusRow
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		var row corpusRow
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			t.Fatalf("%s: %v: %s", path, err, lines.Text())
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// evidence is what the gateway would have of the row.
+func (row *corpusRow) evidence() Evidence {
+	e := Evidence{
+		Status: row.Status, Header: make(http.Header), Body: []byte(row.Body),
+		Dialect: dialect.Chat, Model: row.Model, Vendor: vendorNamed(row.Provider),
+		Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+	}
+	for name, value := range row.Headers {
+		e.Header.Set(name, value)
+	}
+	switch d := dialect.Dialect(row.API); d {
+	case dialect.Responses, dialect.Messages, dialect.Gemini:
+		e.Dialect = d
+	}
+	if t, err := time.Parse(time.RFC3339, row.WaitUntil); err == nil {
+		e.Now = t.Add(-time.Hour)
+	}
+	if row.Status == 0 {
+		e.Err, e.Body = errors.New(row.Body), nil
+		if row.Transport == "client_canceled" {
+			e.Err = fmt.Errorf("wrapped: %w", context.Canceled)
+		}
+	}
+	if row.Status == http.StatusOK {
+		e.Found, e.Body = judgeAnswer(dialect.Route{Dialect: e.Dialect, Generates: true}, row.Stream, e.Body)
+	}
+	return e
+}
+
+func (row *corpusRow) wait() time.Duration {
+	switch {
+	case row.WaitUntil != "":
+		return time.Hour
+	case row.WaitMS == nil || row.Misleading:
+		return 0
+	}
+	return time.Duration(*row.WaitMS) * time.Millisecond
+}
+
+type score struct{ right, of int }
+
+func (s *score) count(right bool) {
+	s.of++
+	if right {
+		s.right++
+	}
+}
+
+func (s score) percent() float64 {
+	if s.of == 0 {
+		return 100
+	}
+	return 100 * float64(s.right) / float64(s.of)
+}
+
+func (s score) String() string { return fmt.Sprintf("%.1f %% (%d of %d)", s.percent(), s.right, s.of) }
+
+// judged is how well the rows of a corpus are judged.
+type judged struct {
+	sure, all, scope, hint, hinted score
+	confusion                      map[[2]string]int
+	failedOK                       []string
+	wrong                          []string
+}
+
+func judgeCorpus(rows []corpusRow, change func(*Evidence)) judged {
+	j := judged{confusion: make(map[[2]string]int)}
+	for _, row := range rows {
+		e := row.evidence()
+		if change != nil {
+			change(&e)
+		}
+		v := classify(e)
+		class, scope := string(v.Class), string(v.Scope)
+		if class == "" {
+			class, scope = "ok", "none"
+		}
+		classRight, scopeRight := class == row.Class, scope == row.Scope
+		off := v.Wait - row.wait()
+		hintRight := off.Abs() <= time.Second
+		if !row.Ambiguous && row.Confidence != "inferred" {
+			j.sure.count(classRight)
+		}
+		j.all.count(classRight)
+		j.scope.count(scopeRight)
+		j.hint.count(hintRight)
+		if row.wait() != 0 {
+			j.hinted.count(hintRight)
+		}
+		j.confusion[[2]string{row.Class, class}]++
+		if row.Class == "ok" && class != "ok" {
+			j.failedOK = append(j.failedOK, row.ID)
+		}
+		if !classRight || !scopeRight || !hintRight {
+			j.wrong = append(j.wrong, fmt.Sprintf("%-42s want %s/%s %v, got %s/%s %v by %q", row.ID, row.Class, row.Scope, row.wait(), class, scope, v.Wait, v.Rule))
+		}
+	}
+	return j
+}
+
+func (j judged) log(t *testing.T) {
+	t.Helper()
+	t.Logf("class, sure rows   %v", j.sure)
+	t.Logf("class, all rows    %v", j.all)
+	t.Logf("scope              %v", j.scope)
+	t.Logf("hints, all rows    %v", j.hint)
+	t.Logf("hints, where given %v", j.hinted)
+	var names []string
+	for pair := range maps.Keys(j.confusion) {
+		names = append(names, pair[0], pair[1])
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-22s", "want \\ got")
+	for i := range names {
+		fmt.Fprintf(&b, "%4d", i+1)
+	}
+	for i, want := range names {
+		fmt.Fprintf(&b, "\n%2d %-19s", i+1, want)
+		for _, got := range names {
+			if n := j.confusion[[2]string{want, got}]; n > 0 {
+				fmt.Fprintf(&b, "%4d", n)
+			} else {
+				b.WriteString("   ·")
+			}
+		}
+	}
+	t.Log("confusion\n" + b.String())
+	for _, line := range j.wrong {
+		t.Log(line)
+	}
+}
+
+func TestCorpus(t *testing.T) {
+	j := judgeCorpus(readCorpus(t, "testdata/corpus/failures.jsonl"), nil)
+	j.log(t)
+	for _, measure := range []struct {
+		what  string
+		score score
+		least float64
+	}{{"class of sure rows", j.sure, 98}, {"class of all rows", j.all, 95}, {"scope", j.scope, 95}, {"hints", j.hint, 97}, {"given hints", j.hinted, 97}} {
+		if measure.score.percent() < measure.least {
+			t.Errorf("%s: %v, want at least %v %%", measure.what, measure.score, measure.least)
+		}
+	}
+	if len(j.failedOK) > 0 {
+		t.Errorf("answers that were judged failures: %v", j.failedOK)
+	}
+}
+
+// Without the vendor most is still known: codes and sentences say the same wherever they come from.
+func TestCorpusWithoutVendor(t *testing.T) {
+	j := judgeCorpus(readCorpus(t, "testdata/corpus/failures.jsonl"), func(e *Evidence) { e.Vendor = "" })
+	t.Logf("class %v, scope %v, hints %v", j.all, j.scope, j.hint)
+	if j.all.percent() < 90 {
+		t.Errorf("class: %v, want at least 90 %%", j.all)
+	}
+}
