@@ -50,6 +50,7 @@ const (
 	codeTimeout         = "timeout"
 	codeDeadline        = "deadline"
 	codeExhausted       = "attempts_exhausted"
+	codeQueueFull       = "queue_full"
 	codeModelNotServed  = "model_not_served"
 	codeInvalidRequest  = "invalid_request"
 	codeFailedMidStream = "stream_failed"
@@ -129,6 +130,7 @@ var obstacles = []struct {
 }{
 	{halted, 503, codeAllHalted, "its account or provider is halted"},
 	{open, 503, codeAllOpen, "its circuit is open"},
+	{busy, 503, codeQueueFull, "it has as many calls under way as it may"},
 	{cooling, 429, codeAllCooling, "it was limited and cools down"},
 	{rejected, 502, codeCredentials, "its credential was refused upstream"},
 	{modelGone, 404, codeModelNotServed, "it does not have the model"},

@@ -48,7 +48,6 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 	x.dog.cancel = x.cancel
 	v.started = sequence.Load()
 	v.facts.attempts.Add(1)
-	v.facts.inFlight.Add(1)
 
 	headers := p.policy.headers
 	if headers == 0 {

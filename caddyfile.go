@@ -248,6 +248,13 @@ func (r *Retry) words() []keyword {
 		{name: "max_wait", usage: "<duration>", set: setDurations(&r.MaxWait)},
 		{name: "window", usage: "<duration>", set: setDurations(&r.Window)},
 		{name: "min_attempt", usage: "<duration>", set: setDurations(&r.MinAttempt)},
+		{name: "budget", usage: "<percent> [<per_second>]", set: func(args []string) error {
+			r.Budget = new(Budget)
+			if err := setShare(&r.Budget.Percent)(args); err != nil || len(args) == 1 {
+				return err
+			}
+			return setRate(&r.Budget.PerSecond)(args[1:])
+		}},
 	}
 }
 
@@ -284,6 +291,15 @@ func (t *Timeouts) words() []keyword {
 func (l *Limits) words() []keyword {
 	return []keyword{
 		{name: "body", usage: "<size>", set: setSize(&l.Body)},
+		{name: "max_in_flight", usage: "<n> [<queue> <n> <wait>]", set: func(args []string) error {
+			if err := setNumber(&l.MaxInFlight, 1)(args); err != nil || len(args) == 1 {
+				return err
+			}
+			if len(args) != 4 || args[1] != "queue" {
+				return errors.New("write: max_in_flight <n> [queue <n> <wait>]")
+			}
+			return cmp.Or(setNumber(&l.Queue, 1)(args[2:]), setDurations(&l.QueueWait)(args[3:]))
+		}},
 	}
 }
 
@@ -381,6 +397,7 @@ func (k *Key) words() []keyword {
 		{name: "account", usage: "<name>", set: setText(&k.Account)},
 		{name: "models", usage: "<pattern...>", set: setTexts(&k.Models)},
 		{name: "weight", usage: "<n>", set: setNumber(&k.Weight, 1)},
+		{name: "max_in_flight", usage: "<n>", set: setNumber(&k.MaxInFlight, 1)},
 	}
 }
 

@@ -176,6 +176,29 @@ func setNumber(to *int, least int) func([]string) error {
 	}
 }
 
+// setShare reads a percentage above zero, and setRate a number above zero: zero would mean the default in JSON.
+func setShare(to *float64) func([]string) error {
+	return func(args []string) error {
+		value, err := strconv.ParseFloat(strings.TrimSuffix(args[0], "%"), 64)
+		if err != nil || !(value > 0 && value <= 100) {
+			return fmt.Errorf("%q is not a percentage above 0%% and up to 100%%", args[0])
+		}
+		*to = value
+		return nil
+	}
+}
+
+func setRate(to *float64) func([]string) error {
+	return func(args []string) error {
+		value, err := strconv.ParseFloat(args[0], 64)
+		if err != nil || !(value > 0) || math.IsInf(value, 0) {
+			return fmt.Errorf("%q is not a number above 0", args[0])
+		}
+		*to = value
+		return nil
+	}
+}
+
 func setPercent(to **float64) func([]string) error {
 	return func(args []string) error {
 		value, err := strconv.ParseFloat(strings.TrimSuffix(args[0], "%"), 64)

@@ -81,6 +81,7 @@ const (
 	rejected            // its credential was refused
 	halted              // its account or provider is halted, or somebody probes whether it still is
 	open                // its circuit is open, or somebody probes it
+	busy                // it has as many calls under way as it may
 	cooling             // it asked to be left alone
 	modelGone           // it does not have the model
 )
@@ -218,10 +219,15 @@ func (cs *candidates) standing(c *credential, now time.Time) standing {
 	return c.look(c.provider.sentModel(cs.model), nil, now)
 }
 
-// claim is look, and takes the probe slots that v needs. Slots taken before a later obstacle are handed back.
+// claim is look, takes the probe slots that v needs and counts a call as under way, which the end of the exchange
+// takes back. What was taken before an obstacle is handed back.
 func (c *credential) claim(v *visit, now time.Time) standing {
 	st := c.look(v.model, v, now)
+	if n := c.facts.inFlight.Add(1); st.obstacle == free && c.maxInFlight > 0 && n > c.maxInFlight {
+		st = standing{obstacle: busy}
+	}
 	if st.obstacle != free {
+		c.facts.inFlight.Add(-1)
 		v.release()
 	}
 	return st
@@ -232,7 +238,7 @@ func (c *credential) look(model string, v *visit, now time.Time) standing {
 	if c.operator.disabled.Load() {
 		return standing{obstacle: disabled}
 	}
-	for _, h := range [...]*haltFacts{c.provider.facts, c.account.facts} {
+	for _, h := range [...]*haltFacts{&c.provider.facts.haltFacts, c.account.facts} {
 		if !h.troubled.Load() {
 			continue
 		}
@@ -241,6 +247,9 @@ func (c *credential) look(model string, v *visit, now time.Time) standing {
 		if st.obstacle != free {
 			return st
 		}
+	}
+	if c.maxInFlight > 0 && c.facts.inFlight.Load() >= c.maxInFlight {
+		return standing{obstacle: busy}
 	}
 	if !c.facts.troubled.Load() {
 		return standing{}
@@ -309,7 +318,7 @@ func (v *visit) release() {
 		return
 	}
 	v.probes = false
-	for _, h := range [...]*haltFacts{v.provider.facts, v.account.facts} {
+	for _, h := range [...]*haltFacts{&v.provider.facts.haltFacts, v.account.facts} {
 		h.update(func(b *bench) {
 			if b.probe == v {
 				b.probe = nil

@@ -84,7 +84,25 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	if p.policy.deadline > 0 {
 		f.deadline = in.arrived.Add(p.policy.deadline)
 	}
+	if limits := p.policy.gate; limits.inside > 0 {
+		if !f.deadline.IsZero() {
+			limits.wait = min(limits.wait, time.Until(f.deadline)-p.policy.minAttempt)
+		}
+		if err := p.gate.enter(r.Context(), limits); err != nil {
+			return f.turnedAway(err)
+		}
+		defer p.gate.leave()
+	}
 	return f.run()
+}
+
+// turnedAway answers a request that the pool's limit kept out.
+func (f *failover) turnedAway(err error) error {
+	if f.in.left() {
+		return f.callerLeft()
+	}
+	refused := refusal{status: http.StatusServiceUnavailable, code: codeQueueFull, message: err.Error(), local: true}
+	return refused.write(f.w, f.in.route.Dialect)
 }
 
 // run is the loop: the only place that decides, and the only one that waits.
@@ -157,7 +175,7 @@ func (f *failover) without() action {
 	if f.visit == nil {
 		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy)
 	}
-	return f.decide(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
+	return f.next(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
 }
 
 func (f *failover) progress(now time.Time) progress {
@@ -172,6 +190,16 @@ func (f *failover) decide(o options, now time.Time) action {
 	p := f.progress(now)
 	p.repeats, p.probe, p.final = f.visit.repeats, f.visit.probes, f.visit.final
 	return decide(f.verdict, p, o, &f.pool.policy, f.pool.random())
+}
+
+// next decides, and draws on the provider's retry budget where that is called for. An empty one leaves fewer options.
+func (f *failover) next(o options, now time.Time) action {
+	act := f.decide(o, now)
+	if act.draws && !f.visit.provider.facts.budget.take(f.pool.policy.budget, now) {
+		o.spent = true
+		act = f.decide(o, now)
+	}
+	return act
 }
 
 // attempt asks the current visit's key once, judges what comes, and delivers it or says what to do next.
@@ -201,7 +229,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	v.record(f.verdict, x.status(), func() bool {
 		return f.candidates.survey(v.credential, now).free&otherProvider != 0
 	}, now)
-	next = f.decide(options{
+	next = f.next(options{
 		self: v.look(v.model, v, now).obstacle == free,
 		free: f.candidates.survey(v.credential, now).free,
 	}, now)

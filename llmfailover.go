@@ -135,6 +135,9 @@ type Key struct {
 
 	// Its share of the traffic with `weighted_random`. Default: 1.
 	Weight int `json:"weight,omitempty"`
+
+	// How many calls it may have under way at once; beyond them it is passed over. Default: no limit.
+	MaxInFlight int `json:"max_in_flight,omitempty"`
 }
 
 // Auth says where a credential goes.
@@ -199,6 +202,19 @@ type Retry struct {
 
 	// An attempt starts only if it has at least this long until the deadline. Default: 1s.
 	MinAttempt caddy.Duration `json:"min_attempt,omitempty"`
+
+	// How much of a provider's traffic may be repeats: same-key waits, and charged switches and revisits at the same
+	// provider. Without any left a request moves on to another provider, or fails with what it has.
+	Budget *Budget `json:"budget,omitempty"`
+}
+
+// Budget is a bucket of retries that successes and time refill. It holds what ten seconds add.
+type Budget struct {
+	// How many retries a hundred successes are worth. Default: 20.
+	Percent float64 `json:"percent,omitempty"`
+
+	// How many retries a second adds. Default: 10.
+	PerSecond float64 `json:"per_second,omitempty"`
 }
 
 // Circuit says when a key with repeated upstream faults is set aside.
@@ -265,6 +281,15 @@ type Limits struct {
 	// The largest request body, in bytes, that is held so that it can be sent again; a larger one passes through,
 	// once. Default: 32 MiB.
 	Body int64 `json:"body,omitempty"`
+
+	// How many requests the pool serves at once. Default: no limit.
+	MaxInFlight int `json:"max_in_flight,omitempty"`
+
+	// How many more may wait for their turn, first come, first served. Default: none.
+	Queue int `json:"queue,omitempty"`
+
+	// How long one may wait for its turn.
+	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 }
 
 // CaddyModule returns the Caddy module information.

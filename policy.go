@@ -33,6 +33,7 @@ type policy struct {
 	maxWait             time.Duration
 	window              time.Duration
 	minAttempt          time.Duration
+	budget              budgetRate
 
 	threshold int
 	cooldown  time.Duration
@@ -50,6 +51,7 @@ type policy struct {
 	idle        time.Duration
 	deadline    time.Duration // 0: none
 	maxHeldBody int64
+	gate        gateLimits
 }
 
 // The default header limits: a stream begins early, a whole answer only when it is complete.
@@ -61,6 +63,7 @@ const (
 func newPolicy(h *Handler) policy {
 	var (
 		r, c, a, t, l = orZero(h.Retry), orZero(h.Circuit), orZero(h.Halt), orZero(h.Timeouts), orZero(h.Limits)
+		b             = orZero(r.Budget)
 		keys          = 0
 	)
 	for _, p := range h.Providers {
@@ -80,6 +83,7 @@ func newPolicy(h *Handler) policy {
 		maxWait:     or(r.MaxWait, 5*time.Second),
 		window:      or(r.Window, time.Minute),
 		minAttempt:  or(r.MinAttempt, time.Second),
+		budget:      budgetRate{orInt(b.Percent, 20) / 100, orInt(b.PerSecond, 10)},
 
 		threshold: orInt(c.Threshold, 3),
 		cooldown:  or(c.Cooldown, 30*time.Second),
@@ -99,6 +103,7 @@ func newPolicy(h *Handler) policy {
 		idle:        or(t.Idle, time.Minute),
 		deadline:    time.Duration(t.Deadline),
 		maxHeldBody: orInt(l.Body, 32<<20),
+		gate:        gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
 	}
 }
 
@@ -116,7 +121,7 @@ func orValue[T any](p *T, fallback T) T {
 	return *p
 }
 
-func orInt[T ~int | ~int64](n, fallback T) T {
+func orInt[T ~int | ~int64 | ~float64](n, fallback T) T {
 	if n == 0 {
 		return fallback
 	}
@@ -205,8 +210,9 @@ const noDeadline = time.Duration(math.MaxInt64)
 
 // options is which candidates are free.
 type options struct {
-	self bool  // the key just asked may be asked again
-	free where // where others are
+	self  bool  // the key just asked may be asked again
+	free  where // where others are
+	spent bool  // the provider's retry budget is: no charged repeats there
 }
 
 // action is what to do after a failure.
@@ -215,6 +221,7 @@ type action struct {
 	wait    time.Duration
 	to      [2]where // with move
 	charged bool     // it is one of max_retries
+	draws   bool     // it takes one from the provider's retry budget
 	late    bool     // with stop: there was something left to try, but no time
 }
 
@@ -275,7 +282,7 @@ func stayAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 	if unless == 0 {
 		unless = anywhere
 	}
-	if !o.self || p.probe || o.free&unless != 0 || v.Scope == ScopeRequest {
+	if !o.self || o.spent || p.probe || o.free&unless != 0 || v.Scope == ScopeRequest {
 		return action{}
 	}
 	switch how {
@@ -290,12 +297,12 @@ func stayAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 		if wait > pol.maxWait {
 			return action{}
 		}
-		return action{do: stay, wait: pol.jittered(wait, jitter)}
+		return action{do: stay, wait: pol.jittered(wait, jitter), draws: true}
 	case charged:
 		if p.retries >= pol.maxRetries {
 			return action{}
 		}
-		return action{do: stay, wait: pol.backoffWait(p.retries, jitter), charged: true}
+		return action{do: stay, wait: pol.backoffWait(p.retries, jitter), charged: true, draws: true}
 	}
 	return action{}
 }
@@ -309,10 +316,15 @@ func moveAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 	if r.passed && (p.repeats == 0 || o.free&r.unless != 0) {
 		return action{do: move, to: r.next}
 	}
-	if p.retries >= pol.maxRetries {
+	if o.spent { // the first call to another provider is free
+		r.next[0], r.next[1] = r.next[0]&otherProvider, r.next[1]&otherProvider
+	}
+	if p.retries >= pol.maxRetries || o.free&(r.next[0]|r.next[1]) == 0 {
 		return action{}
 	}
-	return action{do: move, to: r.next, wait: pol.backoffWait(p.retries, jitter), charged: true}
+	a := action{do: move, to: r.next, wait: pol.backoffWait(p.retries, jitter), charged: true}
+	a.draws = o.free&r.next[0]&^otherProvider != 0 || o.free&r.next[0] == 0 && o.free&r.next[1]&^otherProvider != 0
+	return a
 }
 
 // backoffWait is the wait before the charged switch that follows n earlier ones.

@@ -41,6 +41,7 @@ type pool struct {
 	providers   []*provider
 	credentials []*credential // all keys of all providers, in the order of the config
 	policy      policy
+	gate        *gate
 	selection   selection
 	random      func() float64 // from 0 to 1
 	logger      *zap.Logger
@@ -57,7 +58,7 @@ type provider struct {
 	vendor    string
 	accounts  []*account
 	keys      []*credential
-	facts     *haltFacts
+	facts     *providerFacts
 }
 
 // account is who pays for some keys of a provider.
@@ -69,18 +70,20 @@ type account struct {
 // credential is a Key as provisioned.
 type credential struct {
 	*secret
-	provider *provider
-	account  *account
-	name     string
-	models   []string
-	weight   int
-	hash     uint64 // of provider and name, for sticky
-	facts    *keyFacts
-	operator *operatorFacts
+	provider    *provider
+	account     *account
+	name        string
+	models      []string
+	weight      int
+	maxInFlight int64  // 0: no limit
+	hash        uint64 // of provider and name, for sticky
+	facts       *keyFacts
+	operator    *operatorFacts
 }
 
 func newPool(h *Handler, logger *zap.Logger) *pool {
 	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, logger: logger}
+	p.gate = acquire[gate](factKey{pool: h.Pool}, &h.held)
 	p.selection.policy = selectFirst
 	if h.Select != nil {
 		p.selection.placeholder = h.Select.Placeholder
@@ -111,7 +114,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 	p := &provider{
 		pool: h.pool, name: config.Name, base: base, config: config, vendor: config.Vendor,
 		rules: slices.Concat(config.Classify, h.Classify),
-		facts: acquire[haltFacts](factKey{pool: h.Pool, provider: config.Name}, &h.held),
+		facts: acquire[providerFacts](factKey{pool: h.Pool, provider: config.Name}, &h.held),
 	}
 	if p.vendor == "" {
 		p.vendor = vendorOf(base.Hostname())
@@ -146,7 +149,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 func (h *Handler) newCredential(p *provider, k *Key, s *secret) *credential {
 	id := factKey{pool: h.Pool, provider: p.name, key: k.Name}
 	c := &credential{
-		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), hash: hashOf(p.name + "/" + k.Name),
+		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), maxInFlight: int64(k.MaxInFlight), hash: hashOf(p.name + "/" + k.Name),
 		operator: acquire[operatorFacts](id, &h.held),
 		account:  h.accountOf(p, k),
 	}

@@ -139,7 +139,8 @@ func (v *visit) recordLeft(verdict Verdict, now time.Time) {
 // recordSuccess clears what the key's, its account's and its provider's success disproves. Where nothing is known
 // against them it takes no lock.
 func (v *visit) recordSuccess(now time.Time) {
-	for _, h := range [...]*haltFacts{v.provider.facts, v.account.facts} {
+	v.provider.facts.budget.earn(v.provider.pool.policy.budget, now)
+	for _, h := range [...]*haltFacts{&v.provider.facts.haltFacts, v.account.facts} {
 		if h.troubled.Load() {
 			h.update(func(b *bench) { b.clear(v.started, nextSequence) })
 		}

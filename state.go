@@ -74,6 +74,12 @@ func (h *haltFacts) look() bench {
 	return h.bench
 }
 
+// providerFacts is what is known of a provider.
+type providerFacts struct {
+	haltFacts
+	budget budget
+}
+
 // operatorFacts is what an operator said of a key by name, whatever its secret.
 type operatorFacts struct{ disabled atomic.Bool }
 

@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -201,6 +202,8 @@ func (k *Key) validate() error {
 		return fmt.Errorf("key %q: a secret is resolved when the config is loaded and cannot come from a request; it may hold {env.NAME} or {file./path/to/file}", k.Name)
 	case k.Weight < 0:
 		return fmt.Errorf("key %q: weight %d must be 1 or more", k.Name, k.Weight)
+	case k.MaxInFlight < 0:
+		return fmt.Errorf("key %q: max_in_flight %d must be 1 or more", k.Name, k.MaxInFlight)
 	case slices.Contains(k.Models, ""):
 		return fmt.Errorf("key %q: models: a pattern is empty", k.Name)
 	}
@@ -282,6 +285,10 @@ func (r *Retry) validate() error {
 		return fmt.Errorf("retry: jitter %v must be 0 to 100 percent", *r.Jitter)
 	case r.MaxRetries != nil && *r.MaxRetries < 0:
 		return fmt.Errorf("retry: max_retries %d must be 0 or more", *r.MaxRetries)
+	case r.Budget != nil && !(r.Budget.Percent >= 0 && r.Budget.Percent <= 100):
+		return fmt.Errorf("retry: budget %v must be 0 to 100 percent", r.Budget.Percent)
+	case r.Budget != nil && !(r.Budget.PerSecond >= 0 && !math.IsInf(r.Budget.PerSecond, 0)):
+		return fmt.Errorf("retry: budget: %v a second must be 0 or more", r.Budget.PerSecond)
 	}
 	return notNegative("retry",
 		namedDuration{"backoff", r.Backoff}, namedDuration{"backoff_cap", r.BackoffCap}, namedDuration{"max_wait", r.MaxWait},
@@ -339,10 +346,21 @@ func (t *Timeouts) validate() error {
 }
 
 func (l *Limits) validate() error {
-	if l != nil && l.Body < 0 {
+	switch {
+	case l == nil:
+		return nil
+	case l.Body < 0:
 		return fmt.Errorf("limits: body %d must be 1 byte or more", l.Body)
+	case l.MaxInFlight < 0:
+		return fmt.Errorf("limits: max_in_flight %d must be 1 or more", l.MaxInFlight)
+	case l.Queue < 0:
+		return fmt.Errorf("limits: queue %d must be 1 or more", l.Queue)
+	case l.Queue > 0 && l.MaxInFlight == 0:
+		return errors.New("limits: a queue needs max_in_flight")
+	case (l.Queue > 0) != (l.QueueWait > 0):
+		return errors.New("limits: queue and queue_wait go together")
 	}
-	return nil
+	return notNegative("limits", namedDuration{"queue_wait", l.QueueWait})
 }
 
 // checkName refuses names that could not stand in an admin path or a log line.

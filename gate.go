@@ -1,0 +1,104 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// gate lets a bounded number of a pool's requests through at once, and has a bounded number of others wait for their
+// turn, first come, first served. Counts outlive config reloads; the limits come with each request.
+type gate struct {
+	mu     sync.Mutex
+	inside int
+	queue  []chan struct{} // each is closed when its turn has come
+}
+
+// Destruct implements caddy.Destructor.
+func (*gate) Destruct() error { return nil }
+
+// gateLimits is what a gate is held to, as the config has it.
+type gateLimits struct {
+	inside int
+	queue  int
+	wait   time.Duration
+}
+
+var errQueueFull = errors.New("the pool's limit of requests under way is reached")
+
+// enter waits until the request may go through. An error is errQueueFull, or the caller has left. Who has entered
+// must leave.
+func (g *gate) enter(ctx context.Context, limits gateLimits) error {
+	g.mu.Lock()
+	if g.inside < limits.inside && len(g.queue) == 0 {
+		g.inside++
+		g.mu.Unlock()
+		return nil
+	}
+	if len(g.queue) >= limits.queue {
+		g.mu.Unlock()
+		return errQueueFull
+	}
+	turn := make(chan struct{})
+	g.queue = append(g.queue, turn)
+	g.mu.Unlock()
+
+	timer := time.NewTimer(limits.wait)
+	defer timer.Stop()
+	select {
+	case <-turn:
+		return nil
+	case <-timer.C:
+		return g.quit(turn, errQueueFull)
+	case <-ctx.Done():
+		return g.quit(turn, ctx.Err())
+	}
+}
+
+// quit takes a request out of the queue. If its turn has come in this very moment, it has entered, and leaves again
+// if nobody is there any more.
+func (g *gate) quit(turn chan struct{}, why error) error {
+	g.mu.Lock()
+	i := slices.Index(g.queue, turn)
+	if i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+	}
+	g.mu.Unlock()
+	switch {
+	case i >= 0:
+		return why
+	case errors.Is(why, errQueueFull):
+		return nil
+	}
+	g.leave()
+	return why
+}
+
+// leave gives the place to the one that has waited longest, or up.
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue) == 0 {
+		g.inside--
+		return
+	}
+	turn := g.queue[0]
+	g.queue = slices.Delete(g.queue, 0, 1)
+	close(turn)
+}

@@ -1,0 +1,118 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestGateLetsALimitedNumberThrough(t *testing.T) {
+	g, limits := new(gate), gateLimits{inside: 2}
+	for range 2 {
+		if err := g.enter(t.Context(), limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.enter(t.Context(), limits); !errors.Is(err, errQueueFull) {
+		t.Errorf("the third got %v, want %v", err, errQueueFull)
+	}
+	g.leave()
+	if err := g.enter(t.Context(), limits); err != nil {
+		t.Errorf("after one left the next got %v", err)
+	}
+}
+
+func TestGateServesTheQueueInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := new(gate), gateLimits{inside: 1, queue: 10, wait: time.Minute}
+		var wg sync.WaitGroup
+		var served []int // only who is inside touches it
+		for i := range 10 {
+			wg.Go(func() {
+				if err := g.enter(t.Context(), limits); err != nil {
+					t.Errorf("%d: %v", i, err)
+					return
+				}
+				served = append(served, i)
+				time.Sleep(time.Second)
+				g.leave()
+			})
+			synctest.Wait() // they come one after the other
+		}
+		wg.Wait()
+		for i, n := range served {
+			if i != n {
+				t.Fatalf("served in the order %v", served)
+			}
+		}
+		if len(served) != 10 || g.inside != 0 || len(g.queue) != 0 {
+			t.Errorf("%d served, %d inside, %d waiting", len(served), g.inside, len(g.queue))
+		}
+	})
+}
+
+func TestGateEndsEachWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := new(gate), gateLimits{inside: 1, queue: 1, wait: time.Second}
+		if err := g.enter(t.Context(), limits); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := g.enter(t.Context(), limits); !errors.Is(err, errQueueFull) || time.Since(begun) != time.Second {
+			t.Errorf("got %v after %v, want %v after 1s", err, time.Since(begun), errQueueFull)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begun = time.Now()
+		if err := g.enter(ctx, limits); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 300*time.Millisecond {
+			t.Errorf("got %v after %v, want the caller's end after 300ms", err, time.Since(begun))
+		}
+		if len(g.queue) != 0 {
+			t.Errorf("%d still wait", len(g.queue))
+		}
+		g.leave()
+		if g.inside != 0 {
+			t.Errorf("%d still inside", g.inside)
+		}
+	})
+}
+
+// A caller may leave, or run out of patience, in the very moment in which the turn comes: no place is lost.
+func TestGateLosesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, limits := new(gate), gateLimits{inside: 3, queue: 50, wait: 7 * time.Millisecond}
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i%40) * time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%11)*time.Millisecond)
+				defer cancel()
+				if g.enter(ctx, limits) == nil {
+					time.Sleep(time.Duration(i%5) * time.Millisecond)
+					g.leave()
+				}
+			})
+		}
+		wg.Wait()
+		if g.inside != 0 || len(g.queue) != 0 {
+			t.Errorf("%d inside, %d waiting", g.inside, len(g.queue))
+		}
+	})
+}
