@@ -52,6 +52,7 @@ const (
 	codeExhausted       = "attempts_exhausted"
 	codeQueueFull       = "queue_full"
 	codeModelNotServed  = "model_not_served"
+	codeUpstreamError   = "upstream_error"
 	codeInvalidRequest  = "invalid_request"
 	codeFailedMidStream = "stream_failed"
 )
@@ -162,6 +163,9 @@ func (f *failover) refuse(late bool, now time.Time) refusal {
 	return r
 }
 
+// disabledRetryAfter is when a caller may ask again where operators have disabled every key.
+const disabledRetryAfter = 10 * time.Second
+
 // refuseLocally words what keeps every candidate from being asked. Keys that refused in this very request count as
 // rejected.
 func (f *failover) refuseLocally(now time.Time) refusal {
@@ -185,8 +189,11 @@ func (f *failover) refuseLocally(now time.Time) refusal {
 		}
 		r.message += fmt.Sprintf("; %d of %d: %s", s.count[o.is], s.serving, o.message)
 	}
-	if !s.soonest.IsZero() {
+	switch {
+	case !s.soonest.IsZero():
 		r.retryAfter = s.soonest.Sub(now)
+	case s.count[disabled] == s.serving: // only an operator can tell
+		r.retryAfter = disabledRetryAfter
 	}
 	return r
 }
@@ -246,8 +253,8 @@ func (f *refusal) write(w http.ResponseWriter, d dialect.Dialect) error {
 	body := f.body(d)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(f.status)
-	_, err := w.Write(body)
-	return err
+	_, _ = w.Write(body) // if the caller has left, there is nobody to tell
+	return nil
 }
 
 // copyHeader copies an answer's header fields for the caller, without what is meant for this hop and without a secret.
@@ -294,8 +301,10 @@ func (x *exchange) keep(v Verdict, d dialect.Dialect, now time.Time) *passOn {
 			kept.status = s
 		}
 		kept.body = inDialect(x.failing, d, kept.status)
-	case x.found != FoundNothing || !x.whole:
+	case x.found != FoundNothing:
 		return nil
+	case !x.whole:
+		kept.body = (&refusal{status: kept.status, code: codeUpstreamError, message: "the upstream failed, with an error that is too long or too slow to be passed on"}).body(d)
 	default:
 		kept.body = append([]byte(nil), x.held.data...)
 		if v.Class == ContextOverflow && kept.status > 499 { // the request's fault is never told as the server's
@@ -305,7 +314,7 @@ func (x *exchange) keep(v Verdict, d dialect.Dialect, now time.Time) *passOn {
 	kept.body = x.visit.secret.scrub(kept.body)
 	x.copyHeader(kept.header)
 	cleanRetryAfter(kept.header, now)
-	if x.found == FoundError {
+	if x.found == FoundError || !x.whole {
 		kept.header.Set("Content-Type", "application/json")
 	}
 	return kept
@@ -324,7 +333,7 @@ func inDialect(body []byte, d dialect.Dialect, status int) []byte {
 			break
 		}
 	}
-	return (&refusal{status: status, code: "upstream_error", message: message}).body(d)
+	return (&refusal{status: status, code: codeUpstreamError, message: message}).body(d)
 }
 
 // write passes the failure on.
@@ -334,12 +343,15 @@ func (f *passOn) write(w http.ResponseWriter) error {
 	h.Set("Content-Length", strconv.Itoa(len(f.body)))
 	h.Set("X-Should-Retry", "false")
 	w.WriteHeader(f.status)
-	_, err := w.Write(f.body)
-	return err
+	_, _ = w.Write(f.body)
+	return nil
 }
 
 // cleanRetryAfter leaves one Retry-After that callers can read, or none.
 func cleanRetryAfter(h http.Header, now time.Time) {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err != nil || !(ms > 0 && ms < math.MaxInt32) {
+		h.Del("Retry-After-Ms")
+	}
 	values := h.Values("Retry-After")
 	if len(values) == 0 {
 		return

@@ -35,6 +35,7 @@ type exchange struct {
 	begun  time.Time
 	reused bool // its connection had served before
 
+	content  span           // when the next content must have come
 	response *http.Response // nil if none came
 	err      error          // why none came, or why it broke off
 
@@ -105,12 +106,13 @@ func (x *exchange) close() {
 	x.cancel(nil)
 	x.held.release()
 	x.visit.facts.inFlight.Add(-1)
+	x.visit.calling = false
 	x.visit = nil
 }
 
 // request builds what goes upstream: the caller's request, with the provider's address and the key's credential.
 func (v *visit) request(in *inbound) (*http.Request, error) {
-	target, err := v.provider.target(in.pathFor(v.model), in.query)
+	target, err := v.provider.target(in.pathFor(v.model), in.queryFor(v.model))
 	if err != nil {
 		return nil, fmt.Errorf("the request's path: %w", err)
 	}
@@ -119,6 +121,7 @@ func (v *visit) request(in *inbound) (*http.Request, error) {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: upstreamHeader(in.Header),
 	}
+	in.offerUpgrade(req.Header)
 	if ops := v.provider.config.HeaderUp; ops != nil {
 		req.Header = req.Header.Clone() // the operations may write into the caller's values
 		req = req.WithContext(in.Context())
@@ -226,10 +229,11 @@ const (
 	limitHeaders limit = iota
 	limitFirstToken
 	limitIdle
+	limitContent
 	limitDeadline
 )
 
-var limitNames = [...]string{"header limit", "first token limit", "idle limit", "deadline"}
+var limitNames = [...]string{"header limit", "first token limit", "idle limit", "content limit", "deadline"}
 
 // watchdog cancels an exchange when its time is over. It is set anew for each read, so setting it only notes when;
 // the timer looks at that when it fires, and goes on if the time has moved.

@@ -219,6 +219,13 @@ func (h *Handler) words() []keyword {
 			h.Timeouts = new(Timeouts)
 			return readBlock(d, "timeouts", h.Timeouts.words(), h.Timeouts.validate)
 		}},
+		{name: "stream", usage: "keepalive <interval>", set: func(args []string) error {
+			h.Stream = new(Stream)
+			if len(args) != 2 || args[0] != "keepalive" {
+				return errors.New("write: stream keepalive <interval>")
+			}
+			return setDurations(&h.Stream.Keepalive)(args[1:])
+		}},
 		{name: "limits", block: func(d *caddyfile.Dispenser) error {
 			h.Limits = new(Limits)
 			return readBlock(d, "limits", h.Limits.words(), h.Limits.validate)
@@ -283,7 +290,19 @@ func (t *Timeouts) words() []keyword {
 	return []keyword{
 		{name: "headers", usage: "<duration>", set: setDurations(&t.Headers)},
 		{name: "first_token", usage: "<duration>", set: setDurations(&t.FirstToken)},
-		{name: "idle", usage: "<duration>", set: setDurations(&t.Idle)},
+		{name: "idle", usage: "[<content>] <duration>", many: true, set: func(args []string) error {
+			to := &t.Idle
+			if len(args) == 2 {
+				if args[0] != "content" {
+					return errors.New("write: idle [content] <duration>")
+				}
+				to = &t.IdleContent
+			}
+			if *to != 0 {
+				return errors.New("already specified")
+			}
+			return setDurations(to)(args[len(args)-1:])
+		}},
 		{name: "deadline", usage: "<duration>", set: setDurations(&t.Deadline)},
 	}
 }

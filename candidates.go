@@ -42,13 +42,18 @@ type visit struct {
 	model  string // as sent
 	probes bool   // it holds a probe slot
 
+	calling bool   // a call of it is under way, and counted
 	started uint64 // the sequence number at the start of its newest attempt
 	repeats int    // same-key waits done
 	charged bool   // its fault has been counted
 	final   bool   // the request cannot be sent again after it
 
-	ownCircuit, ownCooldown, ownModel uint64 // changes that this visit made
+	own        []uint64 // the changes of benches that it made
+	ownCircuit uint64   // and of the circuit
 }
+
+// caused reports whether the visit itself made a change of a bench.
+func (v *visit) caused(change uint64) bool { return slices.Contains(v.own, change) }
 
 // where is a set of places that another candidate may be in, seen from the one asked last.
 type where uint8
@@ -223,93 +228,129 @@ func (cs *candidates) standing(c *credential, now time.Time) standing {
 // takes back. What was taken before an obstacle is handed back.
 func (c *credential) claim(v *visit, now time.Time) standing {
 	st := c.look(v.model, v, now)
+	if st.obstacle == free {
+		st = c.takeProbes(v, now)
+	}
 	if n := c.facts.inFlight.Add(1); st.obstacle == free && c.maxInFlight > 0 && n > c.maxInFlight {
 		st = standing{obstacle: busy}
 	}
-	if st.obstacle != free {
+	v.calling = st.obstacle == free
+	if !v.calling {
 		c.facts.inFlight.Add(-1)
 		v.release()
 	}
 	return st
 }
 
-// look says whether the key may be asked for the model. With a visit it takes the probe slots that are needed.
+// look says whether the key may be asked for the model, and else names what stands in the way longest. What a visit
+// (if there is one) caused itself does not stand in its own way. Where nothing is known it takes no lock.
 func (c *credential) look(model string, v *visit, now time.Time) standing {
 	if c.operator.disabled.Load() {
 		return standing{obstacle: disabled}
 	}
-	for _, h := range [...]*haltFacts{&c.provider.facts.haltFacts, c.account.facts} {
-		if !h.troubled.Load() {
-			continue
-		}
-		st := standing{}
-		h.update(func(b *bench) { st = b.pass(halted, v, now) })
-		if st.obstacle != free {
-			return st
-		}
-	}
-	if c.maxInFlight > 0 && c.facts.inFlight.Load() >= c.maxInFlight {
-		return standing{obstacle: busy}
-	}
-	if !c.facts.troubled.Load() {
-		return standing{}
-	}
 	st := standing{}
-	c.facts.update(func() { st = c.pass(model, v, now) })
+	for _, h := range c.halts() {
+		if h.troubled.Load() {
+			h.mu.Lock()
+			st = st.orLonger(h.bench.standing(halted, v, now))
+			h.mu.Unlock()
+		}
+	}
+	if own := v != nil && v.calling; c.maxInFlight > 0 && !own && c.facts.inFlight.Load() >= c.maxInFlight {
+		st = st.orLonger(standing{obstacle: busy})
+	}
+	if c.facts.troubled.Load() {
+		c.facts.mu.Lock()
+		defer c.facts.mu.Unlock()
+		st = st.orLonger(c.lookAtKey(model, v, now))
+	}
 	return st
 }
 
-// pass says whether a bench lets a visit through, as its probe if it is a halt whose time is over.
-func (b *bench) pass(why obstacle, v *visit, now time.Time) standing {
-	switch {
-	case b.active(now):
-		if b.reason == RateLimit && b.strikes == 0 {
-			why = cooling
-		}
-		return standing{why, b.until}
-	case !b.ending(now):
-		return standing{}
-	case b.probe != nil:
-		return standing{obstacle: why}
-	}
-	if v != nil {
-		b.probe, v.probes = v, true
-	}
-	return standing{}
+// halts are the benches that a key shares with others.
+func (c *credential) halts() [2]*haltFacts {
+	return [2]*haltFacts{&c.provider.facts.haltFacts, c.account.facts}
 }
 
-// pass is look for what is known of the key itself; the lock is held.
-func (c *credential) pass(model string, v *visit, now time.Time) standing {
+// lookAtKey is look for what is known of the key itself; the lock is held.
+func (c *credential) lookAtKey(model string, v *visit, now time.Time) standing {
 	k := c.facts
-	if st := k.rejected.pass(rejected, v, now); st.obstacle != free {
-		return st
-	}
-	if k.cooldown.active(now) && !(v != nil && v.ownCooldown == k.cooldown.changed) {
-		return standing{cooling, k.cooldown.until}
-	}
-	if b, known := k.models[model]; known && b.active(now) && !(v != nil && v.ownModel == b.changed) {
-		if b.reason == ModelUnavailable {
-			return standing{modelGone, b.until}
-		}
-		return standing{cooling, b.until}
-	}
 	if c.provider.pool.policy.lapses {
 		k.circuit.lapse(now, nextSequence)
+	}
+	st := k.rejected.standing(rejected, v, now)
+	st = st.orLonger(k.cooldown.standing(cooling, v, now))
+	if b, known := k.models[model]; known {
+		why := cooling
+		if b.reason == ModelUnavailable {
+			why = modelGone
+		}
+		st = st.orLonger(b.standing(why, v, now))
 	}
 	switch k.circuit.state(now) {
 	case circuitOpen:
 		if v == nil || v.ownCircuit != k.circuit.changed {
-			return standing{open, k.circuit.until}
+			st = st.orLonger(standing{open, k.circuit.until})
 		}
 	case circuitHalfOpen:
 		if k.circuit.probe != nil && k.circuit.probe != v {
-			return standing{obstacle: open}
-		}
-		if v != nil {
-			k.circuit.probe, v.probes = v, true
+			st = st.orLonger(standing{obstacle: open})
 		}
 	}
+	return st
+}
+
+// standing says whether a bench stands in a visit's way: while it lasts, unless the visit caused it, and after that
+// while another visit probes whether the trouble is over.
+func (b *bench) standing(why obstacle, v *visit, now time.Time) standing {
+	switch {
+	case b.active(now):
+		if v != nil && v.caused(b.changed) {
+			return standing{}
+		}
+		if why == halted && b.reason == RateLimit && b.strikes == 0 {
+			why = cooling
+		}
+		return standing{why, b.until}
+	case b.ending(now) && b.probe != nil && b.probe != v:
+		return standing{obstacle: why}
+	}
 	return standing{}
+}
+
+// orLonger is whichever of two obstacles lasts longer. One that ends with an event (a probe, a call under way) is
+// taken to end soon.
+func (s standing) orLonger(other standing) standing {
+	if s.obstacle == free || other.obstacle != free && other.until.After(s.until) {
+		return other
+	}
+	return s
+}
+
+// takeProbes makes v the probe of whatever needs one.
+func (c *credential) takeProbes(v *visit, now time.Time) standing {
+	st := standing{}
+	take := func(needed bool, slot **visit, why obstacle) {
+		switch {
+		case !needed:
+		case *slot != nil && *slot != v:
+			st = standing{obstacle: why}
+		default:
+			*slot, v.probes = v, true
+		}
+	}
+	for _, h := range c.halts() {
+		if h.troubled.Load() {
+			h.update(func(b *bench) { take(b.ending(now), &b.probe, halted) })
+		}
+	}
+	if k := c.facts; k.troubled.Load() {
+		k.update(func() {
+			take(k.rejected.ending(now), &k.rejected.probe, rejected)
+			take(k.circuit.state(now) == circuitHalfOpen, &k.circuit.probe, open)
+		})
+	}
+	return st
 }
 
 // release hands back the probe slots that v still holds: an attempt without a verdict says nothing.
@@ -318,7 +359,7 @@ func (v *visit) release() {
 		return
 	}
 	v.probes = false
-	for _, h := range [...]*haltFacts{&v.provider.facts.haltFacts, v.account.facts} {
+	for _, h := range v.halts() {
 		h.update(func(b *bench) {
 			if b.probe == v {
 				b.probe = nil

@@ -103,6 +103,7 @@ const (
 	FoundCut                       // the body or stream broke off
 	FoundNoEnvelope                // a success status and a body that is not what this dialect answers with
 	FoundFiltered                  // an answer that a safety filter left empty: delivered like any other
+	FoundUpgrade                   // the upgrade that was asked for
 )
 
 // Evidence is all that an attempt brought, as values; classifying it needs nothing else.
@@ -129,7 +130,7 @@ func classify(e Evidence) Verdict {
 	switch {
 	case e.Err != nil && (e.Status == 0 || success && e.Found != FoundError):
 		return classifyTransport(e.Err)
-	case success && e.Found == FoundNothing:
+	case success && e.Found == FoundNothing, e.Found == FoundUpgrade:
 		return Verdict{}
 	case e.Found == FoundEmpty:
 		return Verdict{Class: EmptyResponse, Scope: ScopeNone, Rule: "empty answer", Reason: "nothing usable in the answer"}
@@ -146,8 +147,21 @@ func classify(e Evidence) Verdict {
 		}
 	}
 	m, rule := e.meaning(s, success)
-	return e.verdict(s, m, rule)
+	if s.reseller {
+		m = resold(m)
+	}
+	v := e.verdict(s, m, rule)
+	if v.Class == RateLimit && v.Wait > spentWindow && v.Scope != ScopeProvider && v.Scope != ScopeRequest {
+		v.Class = QuotaExhausted
+		if v.Scope == ScopeKey {
+			v.Scope = ScopeAccount
+		}
+	}
+	return v
 }
+
+// spentWindow is how long a throttle may ask for before it is a window of some plan that is used up.
+const spentWindow = 5 * time.Minute
 
 // meaning goes through the evidence of an answer in its order. It returns the rule that spoke, too.
 func (e *Evidence) meaning(s *said, success bool) (meaning, string) {
@@ -158,14 +172,14 @@ func (e *Evidence) meaning(s *said, success bool) (meaning, string) {
 		return m, "edge: " + m.reason
 	}
 	// What came in place of an answer may still be a short error message, or say how it ended.
-	if e.Found == FoundNoEnvelope && (s.form != formText || len(e.Body) > maxProse) && len(s.finish) == 0 {
+	if e.Found == FoundNoEnvelope && (s.form != formText || len(e.Body) > maxProse) && len(s.finish)+len(s.codes) == 0 {
 		return meaning{ServerError, ScopeKey, "not an answer of this API"}, "no envelope"
 	}
 	status := e.Status
 	if success {
 		status = http.StatusOK // it gives no evidence
 	}
-	if s.form == formText || s.form == formJSON || s.form == formNone {
+	if s.form != formHTML {
 		if m, rule := e.byWhatIsSaid(s, status); rule != "" {
 			return m, rule
 		}
@@ -182,42 +196,53 @@ func (e *Evidence) meaning(s *said, success bool) (meaning, string) {
 // maxProse is how long a text may be that comes in place of an answer and is still read as an error message.
 const maxProse = 512
 
-// byWhatIsSaid judges codes and words.
-func (e *Evidence) byWhatIsSaid(s *said, status int) (meaning, string) {
+// byVendor judges what means something else, or nothing, when others send it.
+func (e *Evidence) byVendor(s *said, status int) (meaning, string) {
 	v, ok := vendors[e.Vendor]
 	if !ok {
-		v = vendors[generic]
+		return meaning{}, ""
 	}
-	plain := clip(s.plain())
-	tokens := tokensOf(plain)
 	sent := s.codes
 	if e.Vendor == "minimax" {
-		sent = append(slices.Clip(sent), codeInParentheses(plain)...)
+		sent = append(slices.Clip(sent), codeInParentheses(s.plain)...)
 	}
 	if v.codes != nil {
-		if row, code := v.codes.find(sent, status, tokens, plain); row != nil {
+		if row, code := v.codes.find(sent, status, s.tokens, s.plain); row != nil {
 			return row.meaning, e.Vendor + ": code " + code
 		}
 	}
-	for i := range v.bare {
-		if row := &v.bare[i]; row.status == status && row.saysSo(s, tokens, plain) {
-			return row.meaning, e.Vendor + ": status " + strconv.Itoa(status)
+	if v.words != nil {
+		if row := v.words.find(s.tokens, s.plain, status, nil); row != nil {
+			return row.meaning, e.Vendor + ": " + row.reason
 		}
 	}
-	split := codeTokens(s.codes)
+	if m, ok := v.statuses[status]; ok {
+		return m, e.Vendor + ": status " + strconv.Itoa(status)
+	}
+	if m, ok := v.silent[status]; ok && s.form == formNone {
+		return m, e.Vendor + ": status " + strconv.Itoa(status) + " without a word"
+	}
+	return meaning{}, ""
+}
+
+// byWhatIsSaid judges codes and words. The rule is empty if they say nothing.
+func (e *Evidence) byWhatIsSaid(s *said, status int) (meaning, string) {
+	if m, rule := e.byVendor(s, status); rule != "" {
+		return m, rule
+	}
 	for _, from := range []struct {
 		name   string
 		codes  []string
 		tokens []string
-	}{{"code", s.codes, split}, {"finish reason", s.finish, codeTokens(s.finish)}} {
-		if row, code := commonCodes.find(from.codes, status, tokens, plain); row != nil {
+	}{{"code", s.codes, s.codeTokens}, {"finish reason", s.finish, codeTokens(s.finish)}} {
+		if row, code := commonCodes.find(from.codes, status, s.tokens, s.plain); row != nil {
 			return row.meaning, from.name + " " + code
 		}
 		if row := codeWords.find(from.tokens, "", status, nil); row != nil {
 			return row.meaning, from.name + " words: " + row.reason
 		}
 	}
-	if m, ok := s.google(plain); ok {
+	if m, ok := s.google(); ok {
 		return m, "google: " + m.reason
 	}
 	if m, ok := unifiedWindows(e.Header); ok {
@@ -225,39 +250,20 @@ func (e *Evidence) byWhatIsSaid(s *said, status int) (meaning, string) {
 	}
 	// Where the message points into the caller's content, what follows may be the caller's words: only a refusal
 	// of the request itself is believed then.
-	cites := citesContent(plain)
-	if row := sentences.find(tokens, plain, status, func(r *wordRow) bool { return !cites || r.class.Parent() == BadRequest }); row != nil {
+	cites := s.cites || citesContent(s.plain) || (status == 400 || status == 422) && mistakes.find(s.tokens, "", status, nil) != nil
+	if row := sentences.find(s.tokens, s.plain, status, func(r *wordRow) bool { return !cites || r.class.Parent() == BadRequest }); row != nil {
 		return row.meaning, "words: " + row.reason
 	}
 	if status := relayedStatus(s); status != 0 {
 		return byStatus(status, s), "relayed status " + strconv.Itoa(status)
 	}
-	if status != http.StatusTooManyRequests || hasQuotaWord(split) {
-		if row := weakCodes.find(split, "", status, nil); row != nil {
+	// Under a 429 such codes tell no more than the status, but for a quota.
+	if status != http.StatusTooManyRequests || slices.Contains(s.codeTokens, "quota") {
+		if row := weakCodes.find(s.codeTokens, "", status, nil); row != nil {
 			return row.meaning, "code words: " + row.reason
 		}
 	}
 	return meaning{}, ""
-}
-
-// clip keeps the beginning and the end of a long message; relays put their own words there.
-func clip(message string) string {
-	const head, tail = 1500, 500
-	if len(message) <= head+tail {
-		return message
-	}
-	return message[:head] + "\n" + message[len(message)-tail:]
-}
-
-func hasQuotaWord(tokens []string) bool { return slices.Contains(tokens, "quota") }
-
-func (r *bareRow) saysSo(s *said, tokens []string, text string) bool {
-	if r.phrases == "" {
-		return s.form == formNone || r.class == ContentPolicy
-	}
-	var t phraseTable
-	t.add(r.phrases, "")
-	return t.find(tokens, text, nil) >= 0
 }
 
 // codeInParentheses is MiniMax's code, where another dialect has no place for it: "insufficient balance (1008)".
@@ -286,14 +292,8 @@ func relayedStatus(s *said) int {
 	return 0
 }
 
-// spentWindow is how long a throttle may ask for before it is a window of some plan that is used up.
-const spentWindow = 5 * time.Minute
-
 // verdict completes a meaning: whom it is about, and how long the upstream asks to be left alone.
 func (e *Evidence) verdict(s *said, m meaning, rule string) Verdict {
-	if s.reseller {
-		m = resold(m)
-	}
 	v := Verdict{Class: m.class, Scope: m.scope, Rule: rule, Reason: m.reason}
 	if e.Status != 0 {
 		v.Reason += " (status " + strconv.Itoa(e.Status) + ")"
@@ -301,12 +301,6 @@ func (e *Evidence) verdict(s *said, m meaning, rule string) Verdict {
 	v.Wait = e.wait(m.class)
 	if v.Scope == "" {
 		v.Scope = e.scope(s, m.class)
-	}
-	if v.Class == RateLimit && v.Wait > spentWindow && v.Scope != ScopeProvider && v.Scope != ScopeRequest {
-		v.Class = QuotaExhausted
-		if v.Scope == ScopeKey {
-			v.Scope = ScopeAccount
-		}
 	}
 	return v
 }
@@ -344,16 +338,16 @@ var scopes = map[Class]Scope{
 
 func (e *Evidence) scope(s *said, class Class) Scope {
 	if class == RateLimit || class == QuotaExhausted {
-		lower := clip(strings.ToLower(s.message))
-		if largerThanLimit(lower) {
+		if largerThanLimit(s.lower) {
 			return ScopeRequest
 		}
-		if s.quotaModel || names(lower, e.Model) {
+		if s.quotaModel || names(s.lower, e.Model) {
 			return ScopeModel
 		}
-		tokens := append(codeTokens(s.codes), tokensOf(lower)...)
-		if row := limitScopes.find(tokens, lower, e.Status, nil); row != nil {
-			return row.scope
+		for _, tokens := range [][]string{s.codeTokens, s.tokens} {
+			if row := limitScopes.find(tokens, s.lower, e.Status, nil); row != nil {
+				return row.scope
+			}
 		}
 	}
 	return scopes[class]

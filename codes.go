@@ -14,7 +14,10 @@
 
 package llmfailover
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+)
 
 // meaning is what a rule says about a failure. An empty scope is the class's own, or what the words say.
 type meaning struct {
@@ -149,7 +152,8 @@ var codeWords = wordTable(
 		closed endpoint
 		invalid|unknown|unsupported|no .. model|deployment|endpoint
 		model loading
-		model access|id access .. denied|disabled`, ""},
+		model access|id access .. denied|disabled
+		model|deployment .. terms|permission|permissions|required|blocked`, ""},
 	wordRow{meaning{Timeout, "", "the upstream ran out of time"}, nil, `
 		timeout|timedout
 		timed|time out
@@ -185,7 +189,7 @@ var weakCodes = wordTable(
 		concurren*
 		resource exhausted
 		qps|rpm|tpm|qpm`, ""},
-	wordRow{meaning{QuotaExhausted, "", "an allowance is used up"}, nil, `
+	wordRow{meaning{QuotaExhausted, "", "an allowance is used up"}, paidAndNoServerFault, `
 		quota`, ""},
 	wordRow{meaning{AuthError, "", "access is denied"}, unless(404, 408, 413, 429, 504, 529), `
 		permission .. denied|error
@@ -237,6 +241,11 @@ func unless(statuses ...int) func(int) bool {
 }
 
 func notServerFault(status int) bool { return status < 500 || status > 599 }
+
+// paidAndNoServerFault: under a 402 a quota without a window is a matter of money.
+func paidAndNoServerFault(status int) bool {
+	return notServerFault(status) && status != http.StatusPaymentRequired
+}
 
 // codes is a table of codeRows, found by code.
 type codes struct {

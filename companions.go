@@ -35,6 +35,13 @@ func atTheEdge(e *Evidence, s *said) (meaning, bool) {
 			return cloudflare(n), true
 		}
 	}
+	if s.cloudflare {
+		for _, code := range s.codes {
+			if n := cloudflareNumber("error code: " + code); n != 0 {
+				return cloudflare(n), true
+			}
+		}
+	}
 	if e.Header.Get("X-Envoy-Overloaded") != "" {
 		return meaning{Overloaded, "", "the proxy's circuit is open"}, true
 	}
@@ -101,9 +108,13 @@ func cloudflare(n int) meaning {
 // google judges quota failures by the quota that ran out. A day's quota comes with a delay of seconds, which is
 // wrong, so that it is the quota's name that counts; "limit: 0" is a model that the plan does not have.
 // https://cloud.google.com/apis/design/errors
-func (s *said) google(plain string) (meaning, bool) {
-	current := strings.Contains(plain, "exceeded your current quota") && s.has("RESOURCE_EXHAUSTED")
-	if len(s.quotas) == 0 && !current {
+func (s *said) google() (meaning, bool) {
+	plain := s.plain
+	metric := strings.Contains(plain, "quota exceeded for metric")
+	current := strings.Contains(plain, "exceeded your current quota") && (metric || s.has("RESOURCE_EXHAUSTED"))
+	// RATE_LIMIT_EXCEEDED beside "You have exhausted your capacity on this model": a matter of seconds.
+	throttled := s.delay && s.has("RATE_LIMIT_EXCEEDED")
+	if len(s.quotas) == 0 && !current && !throttled {
 		return meaning{}, false
 	}
 	scope := Scope("")
@@ -116,7 +127,7 @@ func (s *said) google(plain string) (meaning, bool) {
 			scope = ScopeModel
 		}
 	}
-	metric := strings.Contains(plain, "quota exceeded for metric")
+	day = day || metric && strings.Contains(plain, "per_day")
 	if metric && strings.Contains(plain, "generate_content") {
 		scope = ScopeModel // it is counted for each model
 	}
@@ -125,7 +136,7 @@ func (s *said) google(plain string) (meaning, bool) {
 		return meaning{BillingError, ScopeModel, "the plan allows nothing of this model"}, true
 	case day:
 		return meaning{QuotaExhausted, scope, "the allowance of a day is used up"}, true
-	case minute, current && (s.delay || metric || strings.Contains(plain, "retry in")):
+	case minute, throttled, current && (s.delay || metric || strings.Contains(plain, "retry in")):
 		return meaning{RateLimit, scope, "too many requests or tokens a minute"}, true
 	case current:
 		// Without a delay and without a quota's name it has been seen to last until midnight.

@@ -53,13 +53,21 @@ type said struct {
 	// Resellers that wrap an error of whom they bought from.
 	reseller bool // it is the reseller's own credentials that were used there
 
+	lower      string   // the message in lower case, its beginning and end, without the addresses of help pages
+	plain      string   // the same without what it quotes
+	tokens     []string // the words of that
+	codeTokens []string // the words of the codes
+
+	cloudflare bool // it is Cloudflare's own, in JSON
+	cites      bool // it names a part of the request as what is wrong
+
 	nodes int
 }
 
 // The bounds of what is read of one body.
 const (
 	maxNodes   = 500
-	maxDepth   = 7
+	maxDepth   = 12
 	maxMessage = 4 << 10
 	maxCode    = 120
 	maxCodes   = 40
@@ -74,6 +82,7 @@ func hear(header http.Header, body []byte) *said {
 		s.code(kind)
 	}
 	s.body(header, bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))), 0)
+	s.prepare()
 	return s
 }
 
@@ -229,6 +238,10 @@ func (s *said) member(key string, v gjson.Result, depth int) {
 		s.quotaModel = s.quotaModel || v.Get("model").Exists()
 	case "retrydelay", "quotaresetdelay":
 		s.delay = true
+	case "cloudflareerror":
+		s.cloudflare = v.Type == gjson.True
+	case "loc", "fieldviolations":
+		s.cites = true
 	case "providername":
 		s.reseller = s.reseller || v.Str != ""
 	case "isbyok":
@@ -280,20 +293,36 @@ func (s *said) code(code string) {
 // text reads a sentence, or JSON that someone put into a string, with or without a sentence before it.
 func (s *said) text(text string, depth int) {
 	text = strings.TrimSpace(text)
-	if at := strings.IndexAny(text, "{["); at >= 0 && depth <= maxDepth {
-		inner := text[at:]
-		if end := strings.LastIndexAny(inner, "}]"); end > 1 {
-			inner = inner[:end+1]
-			switch {
-			case inner[0] == '{' && gjson.Valid(inner), inner[0] == '[' && len(inner) > 2 && inner[1] == '{' && gjson.Valid(inner):
-				s.value(gjson.Parse(inner), depth+1)
-				text = strings.TrimSpace(text[:at])
-			case strings.HasPrefix(inner, "{'"):
-				s.python(inner)
-				text = strings.TrimSpace(text[:at])
-			}
-		}
+	at := strings.IndexByte(text, '{')
+	if at > 0 && text[at-1] == '[' {
+		at--
 	}
+	if at < 0 || depth > maxDepth {
+		s.sentence(text)
+		return
+	}
+	inner := text[at:]
+	if end := strings.LastIndexAny(inner, "}]"); end > 1 {
+		inner = inner[:end+1]
+	}
+	if strings.Contains(inner, `\n`) && !gjson.Valid(inner) {
+		inner = unescaped.Replace(inner) // bytes as Python prints them
+	}
+	switch {
+	case gjson.Valid(inner):
+		s.sentence(text[:at])
+		s.value(gjson.Parse(inner), depth+1)
+	case strings.HasPrefix(inner, "{'"):
+		s.sentence(text[:at])
+		s.python(inner)
+	default:
+		s.sentence(text)
+	}
+}
+
+// sentence adds to the message what it does not say yet.
+func (s *said) sentence(text string) {
+	text = strings.TrimSpace(text)
 	if text == "" || strings.Contains(s.message, text) {
 		return
 	}
@@ -302,6 +331,8 @@ func (s *said) text(text string, depth int) {
 	}
 	s.message = text[:min(len(text), maxMessage)]
 }
+
+var unescaped = strings.NewReplacer(`\\n`, `\n`, `\n`, "\n", `\"`, `"`, `\\`, `\`)
 
 var (
 	pythonMessage = regexp.MustCompile(`'(?:message|msg|detail|error)': ?(?:'([^']{1,1000})'|"([^"]{1,1000})")`)
@@ -321,59 +352,93 @@ func (s *said) python(dict string) {
 	}
 }
 
-// plain returns the message in lower case and without what it quotes at length, which may be the caller's own text.
-func (s *said) plain() string {
-	lower := strings.ToLower(s.message)
+// clip keeps the beginning and the end of a long message; relays put their own words there.
+func clip(message string) string {
+	const head, tail = 800, 300
+	if len(message) <= head+tail {
+		return message
+	}
+	return message[:head] + "\n" + message[len(message)-tail:]
+}
+
+// prepare makes the forms of the message that words are looked for in.
+func (s *said) prepare() {
+	lower := strings.ToLower(clip(s.message))
 	if strings.Contains(lower, "’") {
 		lower = strings.ReplaceAll(lower, "’", "'")
 	}
-	return unquoted(lower)
+	s.lower = withoutLinks(lower)
+	s.plain = unquoted(s.lower)
+	s.tokens = tokensOf(s.plain)
+	s.codeTokens = codeTokens(s.codes)
 }
 
-// unquoted drops quotations of four words and more, unless it is a name that is quoted.
-func unquoted(text string) string {
-	if !strings.ContainsAny(text, "\"'`“「") {
-		return text
-	}
-	var b strings.Builder
-	b.Grow(len(text))
-	for text != "" {
-		open := strings.IndexAny(text, "\"'`“「")
-		if open < 0 {
-			break
+func withoutLinks(text string) string {
+	for {
+		at := strings.Index(text, "http")
+		if at < 0 {
+			return text
 		}
-		mark, after := text[open:open+1], text[open+1:]
-		closing := mark
-		switch {
-		case strings.HasPrefix(text[open:], "“"):
-			mark, closing, after = "“", "”", text[open+len("“"):]
-		case strings.HasPrefix(text[open:], "「"):
-			mark, closing, after = "「", "」", text[open+len("「"):]
-		case text[open] != '"' && text[open] != '\'' && text[open] != '`':
-			// Another character that begins with the same byte cannot be met here: IndexAny compares whole runes.
+		link := text[at:]
+		if !strings.HasPrefix(link, "http://") && !strings.HasPrefix(link, "https://") {
+			// Not a link: look no further rather than do it right for a word that hardly occurs.
+			return text
 		}
-		// The apostrophe of "don't" opens nothing.
-		if mark == "'" && open > 0 && isWordByte(text[open-1]) {
-			b.WriteString(text[:open+1])
-			text = after
-			continue
-		}
-		end := closingAt(after, closing)
+		end := strings.IndexAny(link, " \n\t\"'`),")
 		if end < 0 {
-			b.WriteString(text[:open+len(mark)])
-			text = after
+			end = len(link)
+		}
+		text = text[:at] + text[at+end:]
+	}
+}
+
+// quotes are the marks that open and close a quotation.
+var quotes = []struct{ open, closing string }{{`"`, `"`}, {"'", "'"}, {"`", "`"}, {"“", "”"}, {"「", "」"}}
+
+// unquoted drops quotations of four words and more, unless it is the server that is quoted, and quoted identifiers:
+// 'get_credit_balance' is the name of somebody's tool.
+func unquoted(text string) string {
+	var b strings.Builder
+	for {
+		at, open, closing := openQuote(text)
+		if at < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		before, after := text[:at], text[at+len(open):]
+		b.WriteString(before)
+		text = after
+		end := closingAt(after, closing)
+		// The apostrophe of "don't" opens nothing.
+		if end < 0 || open == "'" && before != "" && isWordByte(before[len(before)-1]) {
+			b.WriteString(open)
 			continue
 		}
-		b.WriteString(text[:open])
-		if quoted := after[:end]; strings.Count(quoted, " ") < 3 || quotesOwnWords(text[:open]) {
-			b.WriteString(mark + quoted + closing)
-		} else {
-			b.WriteByte(' ')
+		switch quoted := after[:end]; {
+		case quotesItself(before):
+			b.WriteString(open + quoted + closing)
+		case strings.Count(quoted, " ") < 3 && !strings.Contains(quoted, "_"):
+			b.WriteString(open + quoted + closing)
+		default:
+			b.WriteString(" x ") // a word still stands there
 		}
 		text = after[end+len(closing):]
 	}
-	b.WriteString(text)
-	return b.String()
+}
+
+// openQuote finds the next mark that may open a quotation, and the mark that closes it.
+func openQuote(text string) (at int, open, closing string) {
+	for at := range len(text) {
+		switch text[at] {
+		case '"', '\'', '`', "“"[0], "「"[0]:
+			for _, q := range quotes {
+				if strings.HasPrefix(text[at:], q.open) {
+					return at, q.open, q.closing
+				}
+			}
+		}
+	}
+	return -1, "", ""
 }
 
 // closingAt finds the end of a quotation; an apostrophe inside a word is none.
@@ -395,8 +460,8 @@ func isWordByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// quotesOwnWords reports whether what is quoted after this text is the server's: a metric, or an inner error.
-func quotesOwnWords(before string) bool {
+// quotesItself reports whether what is quoted after this text is the server's: a metric, or an inner error.
+func quotesItself(before string) bool {
 	before = strings.TrimRight(before, " :='\"")
 	for _, label := range []string{"metric", "limit", "message", "error", "reason", "detail", "msg", "exception"} {
 		if strings.HasSuffix(before, label) {

@@ -43,7 +43,8 @@ type failover struct {
 	retries  int     // charged switches and revisits made
 	failed   []failedAttempt
 	kept     *passOn // the last upstream failure that may be passed on
-	cutShort bool    // the deadline ended an attempt
+	alive    *keepalive
+	cutShort bool // the deadline ended an attempt
 
 	trace trace
 }
@@ -73,6 +74,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		return f.unreadable(r, err)
 	}
 	defer in.done()
+	in.arrived = time.Now() // how long a caller took to send it is no provider's concern
 	f.in, f.trace.model = in, in.model
 	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model}
 	switch p.selection.policy {
@@ -83,6 +85,11 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	if p.policy.deadline > 0 {
 		f.deadline = in.arrived.Add(p.policy.deadline)
+	}
+	if p.policy.keepalive > 0 && in.stream && in.route.Generates {
+		f.alive = &keepalive{w: w, interval: p.policy.keepalive}
+		f.alive.start()
+		defer f.alive.stop()
 	}
 	if limits := p.policy.gate; limits.inside > 0 {
 		if !f.deadline.IsZero() {
@@ -102,12 +109,16 @@ func (f *failover) turnedAway(err error) error {
 		return f.callerLeft()
 	}
 	refused := refusal{status: http.StatusServiceUnavailable, code: codeQueueFull, message: err.Error(), local: true}
-	return refused.write(f.w, f.in.route.Dialect)
+	return f.answer(&refused)
 }
 
 // run is the loop: the only place that decides, and the only one that waits.
 func (f *failover) run() error {
-	act := action{do: move, to: [2]where{anywhere}}
+	now := time.Now()
+	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy)
+	if act.do == stop { // it waited for its turn until there was no time left
+		return f.giveUp(true)
+	}
 	for {
 		if !f.pause(act.wait) {
 			return f.callerLeft()
@@ -217,7 +228,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 		return true, action{}, f.callerLeft()
 	}
 	now := time.Now()
-	f.verdict = classify(x.evidence(f.in, now))
+	f.verdict = f.classify(x, now)
 	if !f.verdict.Failed() {
 		v.recordSuccess(now)
 		v.release()
@@ -239,6 +250,18 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	f.logAttempt(x, next)
 	return false, next, nil
+}
+
+// classify judges an exchange.
+func (f *failover) classify(x *exchange, now time.Time) Verdict {
+	v := classify(x.evidence(f.in, now))
+	switch {
+	case !v.Failed() && x.response == nil: // cancelled by neither the caller nor a limit
+		return Verdict{Class: Unknown, Scope: ScopeNone, Rule: "canceled", Reason: "the call was canceled"}
+	case x.metDeadline(): // there was no time left; the key has kept within its limits
+		v.Scope = ScopeRequest
+	}
+	return v
 }
 
 // note keeps what the caller may have to be told of a failed attempt.
@@ -304,10 +327,19 @@ func (x *exchange) outcomeUnknown(v Verdict) bool {
 
 // deliver commits: from here on nothing is replayed.
 func (f *failover) deliver(x *exchange) error {
+	begun := f.alive.stop()
+	if begun && !x.stream {
+		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})
+	}
 	h := f.w.Header()
-	x.copyHeader(h)
+	if !begun {
+		x.copyHeader(h)
+	}
 	if f.trace.attempts > 1 {
 		f.logServed(x)
+	}
+	if x.found == FoundUpgrade {
+		return f.openTunnel(x)
 	}
 	if x.whole && !x.stream {
 		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
@@ -321,14 +353,16 @@ func (f *failover) deliver(x *exchange) error {
 	}
 	r := relay{
 		x: x, w: f.w, flusher: http.NewResponseController(f.w),
-		dialect: f.in.route.Dialect, judged: f.in.route.Generates,
+		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
 	}
 	// From here on a failure is a new one, also of a key that has just proved itself.
 	x.visit.charged, x.visit.started = false, sequence.Load()
 	var err error
 	if x.stream {
-		h.Del("Content-Length")
-		f.w.WriteHeader(x.response.StatusCode)
+		if !begun {
+			h.Del("Content-Length")
+			f.w.WriteHeader(x.response.StatusCode)
+		}
 		err = r.stream(&f.pool.policy)
 	} else {
 		f.w.WriteHeader(x.response.StatusCode)
@@ -344,13 +378,16 @@ func (f *failover) deliver(x *exchange) error {
 func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	now := time.Now()
 	e := x.evidence(f.in, now)
-	e.Err, e.Found = err, FoundCut
-	if errors.Is(err, errEvent) {
-		e.Err, e.Found, e.Body = nil, FoundError, sse.Parse(r.failing, nil).Data
-	}
 	var limit *limitError
-	if errors.As(err, &limit) {
+	switch {
+	case errors.As(err, &limit):
 		e = Evidence{Err: limit, Now: now}
+	case errors.Is(err, errEvent):
+		e.Found, e.Body = FoundError, sse.Parse(r.failing, nil).Data
+	case errors.Is(err, errNoEnding):
+		e.Found = FoundCut
+	default:
+		e.Err, e.Found = err, FoundCut
 	}
 	f.verdict = classify(e)
 	f.trace.class = f.verdict.Class
@@ -385,7 +422,9 @@ func (f *failover) callerLeft() error {
 	if f.visit != nil {
 		f.visit.release()
 	}
-	f.w.WriteHeader(statusCallerLeft)
+	if !f.alive.stop() {
+		f.w.WriteHeader(statusCallerLeft)
+	}
 	return nil
 }
 
@@ -396,10 +435,21 @@ func (f *failover) giveUp(late bool) error {
 		f.logGaveUp()
 	}
 	if f.kept != nil {
+		if f.alive.stop() {
+			f.alive.fail(f.kept.event(f.in.route.Dialect))
+		}
 		return f.kept.write(f.w)
 	}
 	refused := f.refuse(late || f.cutShort, now)
 	refused.attempts = f.failed
+	return f.answer(&refused)
+}
+
+// answer sends a refusal in whatever form the caller can still be told.
+func (f *failover) answer(refused *refusal) error {
+	if f.alive.stop() {
+		f.alive.fail(refused.event(f.in.route.Dialect))
+	}
 	return refused.write(f.w, f.in.route.Dialect)
 }
 

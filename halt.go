@@ -43,16 +43,18 @@ func (b *bench) clear(start uint64, seq func() uint64) {
 	}
 }
 
-// rest sets it aside for d because the upstream said so. A hint, also a late one, never shortens a bench.
-func (b *bench) rest(reason Class, now time.Time, d time.Duration, seq func() uint64) {
+// rest sets it aside for d because the upstream said so, and reports whether that changed anything: a hint, also a
+// late one, never shortens a bench.
+func (b *bench) rest(reason Class, now time.Time, d time.Duration, seq func() uint64) bool {
 	until := now.Add(d)
 	if b.active(now) && !until.After(b.until) {
-		return
+		return false
 	}
 	if !b.active(now) || b.reason != reason {
 		b.since = now
 	}
 	b.reason, b.until, b.changed, b.probe = reason, until, seq(), nil
+	return true
 }
 
 // halt adds a strike and sets it aside for base × 2^(strikes-1), at most limit; or for hint, if the upstream gave one.

@@ -61,6 +61,9 @@ func (x *exchange) hold(in *inbound, p *policy, deadline time.Time) {
 	defer x.dog.off()
 	h := x.response.Header
 	switch status := x.response.StatusCode; {
+	case in.upgrade != nil, status == http.StatusSwitchingProtocols:
+		x.holdHandshake(in, p, deadline)
+		return
 	case in.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
 		x.held, x.whole = newBuffer(0), true
 		return
@@ -141,7 +144,7 @@ func (x *exchange) holdPlain(in *inbound, p *policy, deadline time.Time) {
 	x.held = newBuffer(min(max(size, 0)+1, maxHeld))
 	judged := in.route.Generates || isJSONType(x.response.Header)
 	for len(x.held.data) < maxHeld {
-		n, err := x.read(x.held.room(512), p, deadline, false)
+		n, err := x.read(x.held.room(512), p, deadline)
 		x.held.data = x.held.data[:len(x.held.data)+n]
 		if err == io.EOF {
 			x.whole = true
@@ -178,6 +181,7 @@ func isJSONType(h http.Header) bool {
 // holdStream reads a stream up to its first content.
 func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	x.held = newBuffer(readSize)
+	x.content = span{limitFirstToken, p.firstToken, x.begun.Add(p.firstToken)}
 	judged := 0       // how much of held has been looked at
 	began := false    // an event of the answer has come, if an empty one
 	finished := false // a finish reason has come
@@ -200,7 +204,7 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 		return true
 	}
 	for len(x.held.data) < maxHeld {
-		n, err := x.read(x.held.room(readSize), p, deadline, true)
+		n, err := x.read(x.held.room(readSize), p, deadline)
 		x.held.data = x.held.data[:len(x.held.data)+n]
 		if !in.route.Generates && n > 0 {
 			return
@@ -232,18 +236,39 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	}
 }
 
+// drainTime is how long the end of the transfer may take after the end of what it carried.
+const drainTime = 100 * time.Millisecond
+
+// drain reads what little follows a stream's ending, so that the connection lives on.
+func (x *exchange) drain() {
+	x.dog.until(limitIdle, drainTime, time.Now().Add(drainTime), time.Time{})
+	var scrap [512]byte
+	for range 8 {
+		if _, err := x.response.Body.Read(scrap[:]); err != nil {
+			return
+		}
+	}
+}
+
 // hasLineEnd reports whether b may complete an event; if not, a long one need not be searched again from its start.
 func hasLineEnd(b []byte) bool {
 	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0
 }
 
-// read reads once, under the idle limit; before the commit of a stream also under the first token limit.
-func (x *exchange) read(b []byte, p *policy, deadline time.Time, awaitsContent bool) (int, error) {
+// span is a time by which something must have come.
+type span struct {
+	limit limit
+	after time.Duration
+	due   time.Time // zero: nothing need come
+}
+
+// read reads once, under the idle limit and under that for the next content, if there is one.
+func (x *exchange) read(b []byte, p *policy, deadline time.Time) (int, error) {
 	now := time.Now()
-	what, after, due := limitIdle, p.idle, now.Add(p.idle)
-	if first := x.begun.Add(p.firstToken); awaitsContent && first.Before(due) {
-		what, after, due = limitFirstToken, p.firstToken, first
+	next := span{limitIdle, p.idle, now.Add(p.idle)}
+	if !x.content.due.IsZero() && x.content.due.Before(next.due) {
+		next = x.content
 	}
-	x.dog.until(what, after, due, deadline)
+	x.dog.until(next.limit, next.after, next.due, deadline)
 	return x.response.Body.Read(b)
 }

@@ -72,6 +72,9 @@ type Handler struct {
 	// How long an upstream may be silent.
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 
+	// How streams are delivered.
+	Stream *Stream `json:"stream,omitempty"`
+
 	// What one request may hold.
 	Limits *Limits `json:"limits,omitempty"`
 
@@ -272,8 +275,20 @@ type Timeouts struct {
 	// Between any two bytes of an answer, from its headers on. Default: 60s.
 	Idle caddy.Duration `json:"idle,omitempty"`
 
+	// Between any two events with content of a stream, after the first. Default: none, since a model that thinks may
+	// send nothing but pings for long.
+	IdleContent caddy.Duration `json:"idle_content,omitempty"`
+
 	// The whole request up to the first content that goes to the caller, all attempts together. Default: none.
 	Deadline caddy.Duration `json:"deadline,omitempty"`
+}
+
+// Stream says how streams are delivered.
+type Stream struct {
+	// Where a stream has no content yet after this long, the caller gets its headers and then a comment each such
+	// interval, while failover goes on behind. A failure is then told by an error event, no longer by a status.
+	// Default: off.
+	Keepalive caddy.Duration `json:"keepalive,omitempty"`
 }
 
 // Limits says what one request may hold.

@@ -70,25 +70,32 @@ const endOfSentence = "."
 
 // phraseTable finds the first of its rows of which a phrase occurs in a text.
 type phraseTable struct {
-	byStart map[string][]phrase // by the beginning of the phrase's first word
-	other   [][]string          // a row's bare substrings, for scripts that put no spaces between words
+	byStart map[start][]phrase // by the beginning of the phrase's first word
+	other   [][]string         // a row's bare substrings, for scripts that put no spaces between words
 }
+
+// start is the beginning of a word: its first startLen letters, or any digit.
+type start uint32
 
 // startLen is how much of a phrase's first word is looked up: every first word must have as many letters, or be
 // written without a `*`.
 const startLen = 3
 
-func startOf(token string) string {
-	if token[0] >= '0' && token[0] <= '9' {
-		return "#"
+func startOf(token string) start {
+	if token[0] <= '9' {
+		return 0
 	}
-	return token[:min(startLen, len(token))]
+	var s start
+	for i := range min(startLen, len(token)) {
+		s = s<<8 | start(token[i])
+	}
+	return s
 }
 
 // add appends a row: phrases, one a line, and substrings, separated by spaces.
 func (t *phraseTable) add(phrases, substrings string) {
 	if t.byStart == nil {
-		t.byStart = make(map[string][]phrase)
+		t.byStart = make(map[start][]phrase)
 	}
 	row := len(t.other)
 	t.other = append(t.other, strings.Fields(substrings))
@@ -101,10 +108,13 @@ func (t *phraseTable) add(phrases, substrings string) {
 			if w.prefix && len(w.text) < startLen {
 				panic("too short a beginning: " + line)
 			}
-			key := startOf(w.text)
+			key := start(0)
+			if !w.number {
+				key = startOf(w.text)
+			}
 			known := false
 			for _, before := range p.parts[0].words[:i] {
-				known = known || startOf(before.text) == key
+				known = known || !before.number && startOf(before.text) == key
 			}
 			if !known {
 				t.byStart[key] = append(t.byStart[key], p)
@@ -185,28 +195,33 @@ func (p phrase) at(tokens []string) bool {
 }
 
 // maxWords bounds how many words of a text are looked at.
-const maxWords = 400
+const maxWords = 300
+
+// isLetter tells the bytes that words are made of.
+var isLetter = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+	}
+	return is
+}()
 
 // tokensOf splits a lower-case text into words.
 func tokensOf(lower string) []string {
 	tokens := make([]string, 0, min(maxWords, len(lower)/5+4))
-	start := -1
-	for i := 0; i <= len(lower) && len(tokens) < maxWords; i++ {
-		var c byte
-		if i < len(lower) {
-			c = lower[i]
-		}
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '\'' && start >= 0 {
-			if start < 0 {
-				start = i
+	for i := 0; i < len(lower) && len(tokens) < maxWords; i++ {
+		if begin := i; isLetter[lower[i]] {
+			for i < len(lower) && (isLetter[lower[i]] || lower[i] == '\'') {
+				i++
 			}
-			continue
+			token := lower[begin:i]
+			if token[len(token)-1] == '\'' {
+				token = strings.TrimRight(token, "'")
+			}
+			if tokens = append(tokens, token); i == len(lower) {
+				break
+			}
 		}
-		if start >= 0 {
-			tokens = append(tokens, strings.TrimRight(lower[start:i], "'"))
-			start = -1
-		}
-		switch c {
+		switch lower[i] {
 		case '.', '!', '?', ';':
 			if i+1 == len(lower) || lower[i+1] <= ' ' {
 				tokens = append(tokens, endOfSentence)

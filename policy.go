@@ -49,6 +49,8 @@ type policy struct {
 	headers     time.Duration // 0: the default, which depends on the request
 	firstToken  time.Duration
 	idle        time.Duration
+	idleContent time.Duration // 0: none
+	keepalive   time.Duration // 0: off
 	deadline    time.Duration // 0: none
 	maxHeldBody int64
 	gate        gateLimits
@@ -101,6 +103,8 @@ func newPolicy(h *Handler) policy {
 		headers:     time.Duration(t.Headers),
 		firstToken:  or(t.FirstToken, 2*time.Minute),
 		idle:        or(t.Idle, time.Minute),
+		idleContent: time.Duration(t.IdleContent),
+		keepalive:   time.Duration(orZero(h.Stream).Keepalive),
 		deadline:    time.Duration(t.Deadline),
 		maxHeldBody: orInt(l.Body, 32<<20),
 		gate:        gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
@@ -180,7 +184,7 @@ const (
 	charged       // after the backoff, as one of max_retries
 )
 
-// responses is DESIGN.md's table of what each class does. A class that is not here is delivered.
+// responses is the table of what each class does, as the README has it. A class that is not here is delivered.
 var responses = map[Class]response{
 	RateLimit:           {again: waiting, unless: otherAccount | otherProvider, next: [2]where{otherAccount | otherProvider, sameAccount}, passed: true},
 	QuotaExhausted:      {next: [2]where{otherAccount | otherProvider}, passed: true},
@@ -191,6 +195,7 @@ var responses = map[Class]response{
 	ServerError:         {again: charged, unless: anywhere, next: [2]where{anywhere}},
 	Overloaded:          {again: once, unless: otherProvider, next: [2]where{otherProvider, anywhere}},
 	EmptyResponse:       {next: [2]where{anywhere}},
+	Unknown:             {next: [2]where{anywhere}}, // only where the config lists it
 	ModelUnavailable:    {again: waiting, unless: anywhere, next: [2]where{anywhere}, passed: true},
 }
 

@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -151,28 +152,27 @@ func (h *Handler) newCredential(p *provider, k *Key, s *secret) *credential {
 	c := &credential{
 		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), maxInFlight: int64(k.MaxInFlight), hash: hashOf(p.name + "/" + k.Name),
 		operator: acquire[operatorFacts](id, &h.held),
-		account:  h.accountOf(p, k),
+		account:  h.accountOf(p, k, s),
 	}
 	id.secret = s.sum
 	c.facts = acquire[keyFacts](id, &h.held)
 	return c
 }
 
-// accountOf returns the account that a key belongs to, which siblings may share.
-func (h *Handler) accountOf(p *provider, k *Key) *account {
-	name := k.Account
+// accountOf returns the account that a key belongs to, which siblings may share. A key that is an account of its own
+// is another one with another secret.
+func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
+	name := cmp.Or(k.Account, p.config.Account)
+	id := factKey{pool: h.Pool, provider: p.name, account: name}
 	if name == "" {
-		name = p.config.Account
-	}
-	if name == "" {
-		name = k.Name
+		name, id.account, id.secret = k.Name, k.Name, s.sum
 	}
 	for _, a := range p.accounts {
 		if a.name == name {
 			return a
 		}
 	}
-	a := &account{name: name, facts: acquire[haltFacts](factKey{pool: h.Pool, provider: p.name, account: name}, &h.held)}
+	a := &account{name: name, facts: acquire[haltFacts](id, &h.held)}
 	p.accounts = append(p.accounts, a)
 	return a
 }
@@ -279,8 +279,9 @@ func (p *provider) target(escapedPath, rawQuery string) (*url.URL, error) {
 
 // withoutVersion cuts a leading /v and digits (/v1, /v1beta) off a path.
 func withoutVersion(p string) string {
-	segment, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-	if len(segment) >= 2 && segment[0] == 'v' && segment[1] >= '0' && segment[1] <= '9' {
+	rooted, ok := strings.CutPrefix(p, "/")
+	segment, _, _ := strings.Cut(rooted, "/")
+	if ok && len(segment) >= 2 && segment[0] == 'v' && segment[1] >= '0' && segment[1] <= '9' {
 		return p[1+len(segment):]
 	}
 	return p

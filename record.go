@@ -21,6 +21,9 @@ import "time"
 func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, now time.Time) {
 	pol := &v.provider.pool.policy
 	if !verdict.charged() {
+		if verdict.Scope == ScopeNone { // an operator may have the circuit count what is nobody's fault
+			v.facts.update(func() { v.recordFault(verdict.Class, now) })
+		}
 		return
 	}
 	v.facts.failures.Add(1)
@@ -35,12 +38,7 @@ func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, 
 	v.facts.update(func() {
 		k := v.facts
 		k.lastError = lastError{verdict.Class, status, now}
-		if pol.circuitOn[verdict.Class] && !v.charged {
-			v.charged = true
-			if k.circuit.fault(v.started, now, pol.threshold, pol.cooldown, nextSequence) {
-				v.ownCircuit = k.circuit.changed
-			}
-		}
+		v.recordFault(verdict.Class, now)
 		switch verdict.Scope {
 		case ScopeKey:
 			v.recordKey(verdict.Class, hint, now)
@@ -48,6 +46,18 @@ func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, 
 			v.recordModel(verdict.Class, hint, now)
 		}
 	})
+}
+
+// recordFault counts a fault of a class that the circuit counts, once a visit.
+func (v *visit) recordFault(class Class, now time.Time) {
+	pol, c := &v.provider.pool.policy, &v.facts.circuit
+	if !pol.circuitOn[class] || v.charged {
+		return
+	}
+	v.charged = true
+	if c.fault(v.started, now, pol.threshold, pol.cooldown, nextSequence) {
+		v.ownCircuit = c.changed
+	}
 }
 
 // recordProvider benches the whole provider.
@@ -69,7 +79,7 @@ func (v *visit) recordAccount(class Class, hint time.Duration, now time.Time) {
 	v.account.facts.update(func(b *bench) {
 		if class == RateLimit {
 			if hint > 0 {
-				b.rest(class, now, hint, nextSequence)
+				v.rest(b, class, now, hint)
 			}
 			return
 		}
@@ -83,8 +93,7 @@ func (v *visit) recordKey(class Class, hint time.Duration, now time.Time) {
 	switch class {
 	case RateLimit:
 		if hint > 0 {
-			k.cooldown.rest(class, now, hint, nextSequence)
-			v.ownCooldown = k.cooldown.changed
+			v.rest(&k.cooldown, class, now, hint)
 			k.limited = bench{}
 			return
 		}
@@ -95,8 +104,14 @@ func (v *visit) recordKey(class Class, hint time.Duration, now time.Time) {
 		if hint <= 0 {
 			hint = pol.haltBase
 		}
-		k.cooldown.rest(class, now, hint, nextSequence)
-		v.ownCooldown = k.cooldown.changed
+		v.rest(&k.cooldown, class, now, hint)
+	}
+}
+
+// rest benches for as long as the upstream said. The visit may still wait for that itself.
+func (v *visit) rest(b *bench, class Class, now time.Time, d time.Duration) {
+	if b.rest(class, now, d, nextSequence) {
+		v.own = append(v.own, b.changed)
 	}
 }
 
@@ -113,7 +128,7 @@ func (v *visit) recordModel(class Class, hint time.Duration, now time.Time) {
 			return
 		}
 	}
-	v.ownModel = v.facts.benchModel(v.model, class, now, rest)
+	v.facts.benchModel(v.model, func(b *bench) { v.rest(b, class, now, rest) })
 }
 
 // recordLeft halts the provider if the request leaves the last of its keys limited, and no upstream said until when.
@@ -140,7 +155,7 @@ func (v *visit) recordLeft(verdict Verdict, now time.Time) {
 // against them it takes no lock.
 func (v *visit) recordSuccess(now time.Time) {
 	v.provider.facts.budget.earn(v.provider.pool.policy.budget, now)
-	for _, h := range [...]*haltFacts{&v.provider.facts.haltFacts, v.account.facts} {
+	for _, h := range v.halts() {
 		if h.troubled.Load() {
 			h.update(func(b *bench) { b.clear(v.started, nextSequence) })
 		}

@@ -39,6 +39,7 @@ type inbound struct {
 	model   string // as asked; empty if none was found
 	modelAt [2]int // where its JSON text stands in the body; zero if it is not there
 	stream  bool
+	upgrade *upgrade // nil: not asked for
 	arrived time.Time
 
 	body *buffer
@@ -54,11 +55,15 @@ const peekLimit = 64 << 10
 
 // read reads a request. An error is the caller's fault, or the caller has left.
 func read(r *http.Request, limit int64) (*inbound, error) {
-	in := &inbound{Request: r, path: r.URL.EscapedPath(), arrived: time.Now(), size: r.ContentLength}
+	r, up := upgradeOf(r)
+	in := &inbound{Request: r, upgrade: up, path: r.URL.EscapedPath(), size: r.ContentLength}
 	in.route = dialect.RouteOf(r.Method, in.path)
 	in.query = withoutKey(r.URL.RawQuery)
 	in.model, in.stream = in.route.Model, in.route.Stream
 	in.repeatable = in.route.Repeatable
+	if up != nil {
+		in.readUpgrade()
+	}
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		in.size = 0
 		return in, nil
@@ -147,8 +152,12 @@ func (in *inbound) done() {
 // bodyFor returns what an attempt sends, with the model's name replaced where the provider has another for it, and
 // the size of it (-1: not known).
 func (in *inbound) bodyFor(model string) (io.ReadCloser, int64) {
-	if in.body == nil || in.size == 0 {
+	switch {
+	case in.size != 0:
+	case in.repeatable:
 		return http.NoBody, 0
+	default: // a request without a body and with an Idempotency-Key is sent again by the transport itself
+		return io.NopCloser(strings.NewReader("")), 0
 	}
 	data, size := in.body.data, in.size
 	parts := [3][]byte{data}

@@ -124,7 +124,7 @@ func (k *keyFacts) update(f func()) {
 
 // benchModel sets one model of the key aside. With too many of them known, one that is over or else the one that ends
 // first gives way.
-func (k *keyFacts) benchModel(model string, reason Class, now time.Time, d time.Duration) uint64 {
+func (k *keyFacts) benchModel(model string, f func(*bench)) {
 	if k.models == nil {
 		k.models = make(map[string]bench)
 	}
@@ -138,9 +138,8 @@ func (k *keyFacts) benchModel(model string, reason Class, now time.Time, d time.
 		}
 		delete(k.models, soonest)
 	}
-	b.rest(reason, now, d, nextSequence)
+	f(&b)
 	k.models[model] = b
-	return b.changed
 }
 
 // forget clears what was learned, for an operator's reset. The change makes evidence from before it stale.

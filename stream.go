@@ -45,18 +45,25 @@ type relay struct {
 	judged   bool // the path generates: its streams have endings and errors
 	finished bool // a finish reason has gone to the caller: the answer is complete, whatever comes
 	failing  []byte
+
+	idleContent time.Duration // the longest time between two contents; 0: none
 }
 
 // stream relays an event stream, beginning with what is held, to its terminal marker or its end. With errEvent,
 // failing holds the error event's bytes, which have not been written.
 func (r *relay) stream(p *policy) error {
 	buf := r.x.held
+	r.awaitContent()
 	for fresh := buf.data; ; {
 		if hasLineEnd(fresh) {
 			n := sse.Last(buf.data)
 			done, err := r.events(buf.data[:n])
-			if done || err != nil {
+			if err != nil {
 				return err
+			}
+			if done {
+				r.x.drain()
+				return nil
 			}
 			buf.data = buf.data[:copy(buf.data, buf.data[n:])]
 		}
@@ -70,7 +77,7 @@ func (r *relay) stream(p *policy) error {
 		if r.x.whole {
 			return r.end(io.EOF)
 		}
-		n, err := r.x.read(buf.room(readSize), p, time.Time{}, false)
+		n, err := r.x.read(buf.room(readSize), p, time.Time{})
 		r.x.dog.off() // the caller may take its time
 		buf.data = buf.data[:len(buf.data)+n]
 		fresh = buf.data[len(buf.data)-n:]
@@ -85,9 +92,18 @@ func (r *relay) stream(p *policy) error {
 	}
 }
 
-// events writes whole events. It looks into them only where a cheap search says that it must.
+// awaitContent gives the next content its time, if that is limited.
+func (r *relay) awaitContent() {
+	r.x.content = span{}
+	if r.idleContent > 0 && r.judged {
+		r.x.content = span{limitContent, r.idleContent, time.Now().Add(r.idleContent)}
+	}
+}
+
+// events writes whole events. It looks into them only where a cheap search says that it must, or for content where
+// the time between contents is limited.
 func (r *relay) events(b []byte) (done bool, err error) {
-	if !r.judged || !r.dialect.Notable(b) {
+	if !r.judged || r.idleContent == 0 && !r.dialect.Notable(b) {
 		return false, r.write(b)
 	}
 	for at := 0; at < len(b); {
@@ -103,6 +119,9 @@ func (r *relay) events(b []byte) (done bool, err error) {
 				return true, err
 			}
 			return true, errEvent
+		}
+		if signal&dialect.Content != 0 {
+			r.awaitContent()
 		}
 		at += size
 		r.finished = r.finished || signal&dialect.Finished != 0
@@ -163,7 +182,7 @@ func (r *relay) plain(p *policy) error {
 			return nil
 		}
 		buf.data = buf.data[:0]
-		n, err := r.x.read(buf.room(copySize)[:copySize], p, time.Time{}, false)
+		n, err := r.x.read(buf.room(copySize)[:copySize], p, time.Time{})
 		r.x.dog.off()
 		buf.data = buf.data[:n]
 		switch {

@@ -64,7 +64,7 @@ func (h *Handler) validate() error {
 			return err
 		}
 	}
-	return cmp.Or(h.Retry.validate(), h.Circuit.validate(), h.Halt.validate(), h.Timeouts.validate(), h.Limits.validate(),
+	return cmp.Or(h.Retry.validate(), h.Circuit.validate(), h.Halt.validate(), h.Timeouts.validate(), h.Stream.validate(), h.Limits.validate(),
 		h.checkDeadline())
 }
 
@@ -342,7 +342,15 @@ func (t *Timeouts) validate() error {
 		return nil
 	}
 	return notNegative("timeouts",
-		namedDuration{"headers", t.Headers}, namedDuration{"first_token", t.FirstToken}, namedDuration{"idle", t.Idle}, namedDuration{"deadline", t.Deadline})
+		namedDuration{"headers", t.Headers}, namedDuration{"first_token", t.FirstToken}, namedDuration{"idle", t.Idle}, namedDuration{"idle_content", t.IdleContent},
+		namedDuration{"deadline", t.Deadline})
+}
+
+func (s *Stream) validate() error {
+	if s == nil {
+		return nil
+	}
+	return notNegative("stream", namedDuration{"keepalive", s.Keepalive})
 }
 
 func (l *Limits) validate() error {

@@ -19,12 +19,12 @@ package llmfailover
 
 // https://docs.bigmodel.cn/cn/faq/api-code, https://docs.z.ai/api-reference/api-code
 var zhipuCodes = codeTable(
-	codeRow{meaning{AuthError, ScopeKey, "the credential is not accepted"}, "1000 1001 1002 1003 1004 1220", 0, ""},
+	codeRow{meaning{AuthError, ScopeKey, "the credential is not accepted"}, "1000 1001 1002 1003 1004", 0, ""},
 	codeRow{meaning{AuthError, ScopeAccount, "the account is inactive or locked"}, "1110 1111 1112 1121", 0, ""},
 	codeRow{meaning{BillingError, "", "arrears, or no resource package"}, "1113", 0, ""},
 	codeRow{meaning{BillingError, "", "the plan has expired"}, "1309", 0, ""},
 	codeRow{meaning{ServerError, "", "the upstream failed"}, "1100 1120 1230 1234 1260", 0, ""},
-	codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "1211 1221 1222 1311", 0, ""},
+	codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "1211 1220 1221 1222 1311", 0, ""},
 	codeRow{meaning{ContextOverflow, "", "the prompt is too long"}, "1261", 0, ""},
 	codeRow{meaning{ContentPolicy, "", "refused by a safety filter"}, "1300 1301", 0, ""},
 	codeRow{meaning{RateLimit, ScopeKey, "too many requests"}, "1302 1303", 0, ""},
@@ -118,7 +118,7 @@ var hunyuanCodes = codeTable(
 var siliconflowCodes = codeTable(
 	codeRow{meaning{BillingError, "", "no money left"}, "30001 30011", 0, ""},
 	codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "20012 30003", 0, ""},
-	codeRow{meaning{Overloaded, "", "the model is out of capacity"}, "50501 50505 50603 50604", 0, ""},
+	codeRow{meaning{Overloaded, "", "the model is out of capacity"}, "50501 50505 50603", 0, ""},
 	codeRow{meaning{BadRequest, "", "a parameter is wrong"}, "20041", 0, ""},
 )
 

@@ -26,18 +26,12 @@ const generic = "generic"
 // vendor is what is known of one vendor: how to recognise it, and the codes that mean something else, or nothing,
 // when others send them.
 type vendor struct {
-	hosts string // of its API; a leading dot stands for any subdomain
-	names string // other names for it
-	codes *codes
-	bare  []bareRow
-}
-
-// bareRow says what a vendor means by a status without a word of explanation, or by words too common to judge
-// others by.
-type bareRow struct {
-	meaning
-	status  int
-	phrases string // none: the body is empty
+	hosts    string // of its API; a leading dot stands for any subdomain
+	names    string // other names for it
+	codes    *codes
+	words    *words          // wordings too common to judge others by
+	statuses map[int]meaning // statuses that nobody else sends for this
+	silent   map[int]meaning // what a status without a body means
 }
 
 // Vendors lists the vendors whose error codes are known.
@@ -62,8 +56,12 @@ func vendorOf(host string) string {
 		}
 		rest = after
 	}
-	if strings.HasPrefix(host, "bedrock") && strings.HasSuffix(host, ".amazonaws.com") {
+	// Their hosts bear the region inside the name.
+	switch {
+	case strings.HasPrefix(host, "bedrock") && strings.HasSuffix(host, ".amazonaws.com"):
 		return "bedrock"
+	case strings.HasSuffix(host, "-aiplatform.googleapis.com"):
+		return "vertex"
 	}
 	return generic
 }
@@ -106,33 +104,32 @@ var vendors = map[string]vendor{
 	// https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429
 	"vertex": {
 		hosts: "aiplatform.googleapis.com .aiplatform.googleapis.com", names: "google-vertex vertex-ai",
-		bare: []bareRow{{meaning{Overloaded, "", "the shared capacity of the region is used up"}, 429, "resource exhausted . please try again later"}},
+		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(429), `
+			resource exhausted . please try again
+			resource exhausted please try again`, ""}),
 	},
 
 	"bedrock": {
 		names: "aws amazon-bedrock",
 		codes: codeTable(
 			codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "ResourceNotFoundException", 0, ""},
-			codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "AccessDeniedException", 0, "model\nmodels"},
+			codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "AccessDeniedException", 0, "access to .. model\nspecified model"},
 			codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "ServiceUnavailableException", 503, ""},
 		),
 	},
 
 	"groq": {
-		hosts: "api.groq.com",
-		bare: []bareRow{
-			{meaning{Overloaded, "", "overload or maintenance"}, 503, "service unavailable"},
-			{meaning{Overloaded, "", "the flex tier is out of capacity"}, 498, ""},
-			{meaning{Overloaded, "", "the flex tier is out of capacity"}, 498, "capacity\nflex"},
-		},
+		hosts:    "api.groq.com",
+		words:    wordTable(wordRow{meaning{Overloaded, "", "overload or maintenance"}, only(503), "service unavailable", ""}),
+		statuses: map[int]meaning{498: {Overloaded, "", "the flex tier is out of capacity"}},
 	},
 	"cohere": {
-		hosts: "api.cohere.com api.cohere.ai",
-		bare:  []bareRow{{meaning{ContentPolicy, "", "blocked input"}, 498, ""}},
+		hosts:    "api.cohere.com api.cohere.ai",
+		statuses: map[int]meaning{498: {ContentPolicy, "", "refused by a safety filter"}},
 	},
 	"cerebras": {
-		hosts: "api.cerebras.ai",
-		bare:  []bareRow{{meaning{ContextOverflow, "", "a prompt too long is refused without a word"}, 400, ""}},
+		hosts:  "api.cerebras.ai",
+		silent: map[int]meaning{400: {ContextOverflow, "", "a prompt too long is refused without a word"}},
 	},
 	"mistral": {
 		hosts: "api.mistral.ai codestral.mistral.ai",

@@ -57,7 +57,7 @@ var sentences = wordTable(
 		can only afford
 		only afford #`, ""},
 	wordRow{meaning{QuotaExhausted, ScopeAccount, "the key's own limit for now is reached"}, nil, `
-		key limit exceeded .. daily|weekly|monthly limit`, ""},
+		key limit exceeded .. daily|weekly|monthly limit`, "今日 当日 当天 明日"},
 	wordRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, nil, `
 		exhausted .. free trial quota
 		free trial quota .. exhausted
@@ -82,7 +82,9 @@ var sentences = wordTable(
 		out of .. credit|credits|funds|money|extra
 		no .. credit|credits left|remaining|available
 		no more credits
+		have any .. credit|credits|balance|funds
 		zero credits
+		balance is #
 		used .. all .. credits
 		used up .. credits|points|balance
 		exceed* .. credits
@@ -93,7 +95,7 @@ var sentences = wordTable(
 		add credits|funds
 		key limit exceeded
 		limit exceeded .. total limit
-		prepayment|prepaid .. credits|balance|depleted|required`, "余额不足 余额已 账户余额 欠费 充值 额度不足 额度已用尽 额度已用完 额度已耗尽 预扣费额度失败 预扣额度失败 资源包 费用不足 点数不足 積分不足 積分已 积分不足 残高が不足 残高不足 잔액 недостаточно средств saldo"},
+		prepayment|prepaid .. credits|balance|depleted|required`, "余额不足 余额已 账户余额 欠费 充值 额度不足 额度已用尽 额度已用完 额度已耗尽 预扣费额度失败 预扣额度失败 资源包 费用不足 点数不足 積分不足 積分已 积分不足 残高が不足 残高不足 잔액 недостаточно"},
 	wordRow{meaning{BillingError, "", "the bill is not paid"}, nil, `
 		arrears
 		arrearage
@@ -102,8 +104,11 @@ var sentences = wordTable(
 		past .. invoice|invoices due
 		past due
 		good standing
-		payment .. required|failed|declined|overdue|method
+		payment .. required|failed|declined|overdue
+		payment method .. required|missing|expired|invalid
+		add|enter|provide .. payment method
 		valid payment
+		check payment status
 		credit card
 		please recharge|top
 		recharge .. account|balance|continue|order
@@ -130,6 +135,7 @@ var sentences = wordTable(
 		trial .. expired|ended
 		not|no|without .. valid .. subscription
 		no .. active subscription|plan
+		subscription|plan .. not include .. api
 		not .. subscribed`, "套餐已过期 套餐已到期 套餐过期 未订阅 订阅已过期 试用已"},
 
 	// Policy.
@@ -175,7 +181,8 @@ var sentences = wordTable(
 		limit|limits|quota .. daily|weekly|monthly
 		userbymodelbyday
 		# day|days|month .. limit|limits|quota|window
-		hour|hours|hourly .. usage|session|quota|limit|limits|window
+		# hour|hours|h .. usage|session|quota|limit|limits|window
+		five hour
 		usage|limit|quota .. # hour|hours|day|days
 		limit .. for .. today
 		for today
@@ -189,7 +196,8 @@ var sentences = wordTable(
 		free allocation
 		allowance
 		quota refresh|reset|resets
-		quota will|is|was|has .. reset|exhausted|depleted|used
+		quota will|is|was|has .. reset|exhausted|depleted|used|replenished
+		out of .. quota
 		subscription quota
 		exhausted your capacity
 		exhausted your .. quota|allowance|limit
@@ -198,7 +206,8 @@ var sentences = wordTable(
 		quota .. exhausted|depleted
 		plan limit|limits .. reached|exceeded`, "使用上限 每日 每天 每月 每周 当日 今日 当天 日限额 月限额 周限额 限额将 配额已用 配额耗尽 配额已 用量上限 套餐用量 套餐额度 每日の 一日の 1日あたり 일일 дневной"},
 	wordRow{meaning{RateLimit, "", "too many requests or tokens a minute"}, nil, `
-		per min|minute|minutes|second|sec
+		per min|minute|minutes|second|sec|hour
+		hourly
 		perminute
 		calls|requests|tokens min|minute|second
 		tpm|rpm|qpm|qps|rps|itpm|otpm|tps
@@ -219,7 +228,7 @@ var sentences = wordTable(
 		failed to generate json`, ""},
 
 	// Size.
-	wordRow{meaning{ContextOverflow, "", "the request is too long"}, nil, `
+	wordRow{meaning{ContextOverflow, "", "the request is too long"}, unless(414, 431), `
 		context length|window|size|limit|budget
 		contextwindowexceeded*
 		prompt|input|inputs|request|messages|conversation|text|message|content|payload|entity|query .. too long|large
@@ -242,6 +251,7 @@ var sentences = wordTable(
 		longer than .. model|maximum|context|limit
 		too many .. input tokens
 		too many tokens in|for|total|requested
+		too many tokens .. # #
 		tokens in request more than
 		reduce the|your .. length|prompt|messages|input|context
 		reduce your prompt
@@ -251,14 +261,14 @@ var sentences = wordTable(
 		cannot exceed # .. tokens
 		total number of tokens .. cannot
 		prompt contains .. tokens .. max*|limit
-		requested token count exceeds`, "上下文长度 超出最大长度 超过最大长度 超长 输入过长 内容过长 文本过长 长度超 输入长度 超过最大 超出最大 超出模型 超过模型 token数超 tokens超 上下文超 最大上下文 コンテキスト長 長すぎ 너무 깁니다"},
+		requested token count exceeds`, "上下文长度 超出最大长度 超过最大长度 超长 输入过长 内容过长 文本过长 长度超 输入长度 超过最大 超出最大 超出模型 超过模型 token数超 tokens超 上下文超 最大上下文 コンテキスト長 長すぎ 깁니다"},
 
 	// Capacity.
 	wordRow{meaning{ProviderUnavailable, "", "nobody is there to answer"}, nil, `
 		no available model provider
 		no healthy upstream
 		no available server
-		connect error .. reset reason connection failure
+		reset reason .. connection|connect failure|timeout
 		delayed connect error
 		connect error ... connection refused
 		no live upstreams`, ""},
@@ -274,7 +284,7 @@ var sentences = wordTable(
 	wordRow{meaning{Overloaded, "", "the upstream is out of capacity"}, nil, `
 		overload*
 		no|insufficient|at|over|exceeded|limited|full|out .. capacity
-		capacity .. exceeded|exhausted|constraint*|reached|limit|available|unavailable|temporarily
+		capacity .. exceeded|exhausted|constraint*|reached|limit|limits|available|unavailable|temporarily
 		not enough .. capacity|resources|workers|replicas
 		too busy
 		is busy
@@ -284,7 +294,7 @@ var sentences = wordTable(
 		queue .. full|exceeded|long|limit
 		maximum pending requests
 		worker .. limit reached
-		no .. workers|instances|replicas|slots|gpus .. available
+		no .. worker|workers|instance|instances|replica|replicas|slot|slots|gpu|gpus .. available
 		unable to handle additional|more
 		cannot handle .. more|additional requests
 		rate limited upstream
@@ -323,8 +333,8 @@ var sentences = wordTable(
 		requests .. exceeded
 		request burst
 		token limit reached
-		back off`, "频率 频繁 限流 限速 并发 请求过多 请求太快 请求太多 速率 速度限制 流控 次数过多 过快 リクエストが多すぎ レート制限 요청이 너무 많습니다 слишком много запросов"},
-	wordRow{meaning{QuotaExhausted, "", "an allowance is used up"}, notServerFault, `
+		back off`, "频率 频繁 限流 限速 并发 请求过多 请求太快 请求太多 速率 速度限制 流控 次数过多 过快 リクエストが多すぎ レート制限 많습니다 слишком"},
+	wordRow{meaning{QuotaExhausted, "", "an allowance is used up"}, paidAndNoServerFault, `
 		quota .. exceeded|reached|limit|insufficient
 		exceed* .. quota
 		reached .. quota
@@ -333,7 +343,7 @@ var sentences = wordTable(
 
 	// Models. "X is not supported with this model" is about X.
 	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, nil, `
-		model|models|deployment|engine ... does|do|did not exist
+		model|models|deployment|engine ... not exist|exists
 		model|models|deployment|engine|endpoint ... not found
 		model|models ... doesn't exist
 		model|models .. is|are|was not available|supported|accessible|found|deployed|ready|loaded|enabled|activated|allowed|authorized|permitted|valid|recognized
@@ -359,9 +369,12 @@ var sentences = wordTable(
 		no available channel
 		no endpoints
 		no allowed providers
+		unable to access .. model
+		model .. requires .. terms|agreement|approval
+		model .. not|isn't .. accessible
 		no .. provider|providers available|found .. model
-		not|cannot|don't|doesn't|denied|unauthorized .. access|use|call .. model|models
-		not allowed|permitted|authorized|entitled .. model|models
+		not|cannot|don't|doesn't|denied|unauthorized .. access .. model|models
+		not allowed|permitted|authorized|entitled to .. model|models
 		no permission .. model
 		access .. model .. denied|restricted|forbidden
 		access to .. model .. requires|is|not
@@ -375,6 +388,13 @@ var sentences = wordTable(
 		not found for account
 		degraded function`, "模型不存在 不存在该模型 无权访问模型 无可用渠道 未开通 模型未 没有该模型 不支持的模型 不支持该模型 模型已下线 模型不可用 无权使用 暂不支持该模型 模型已 无此模型 モデルが存在しません モデルが見つかりません"},
 
+	// A refusal that is about a model is not about the credential, and not about the address.
+	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(404), `
+		model|deployment|checkpoint`, "模型"},
+	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(401, 403), `
+		model .. blocked|forbidden|permission*|access|allowed|enabled|enable|restricted|entitle*|available
+		permission*|access|allowed|blocked|entitle* .. model|models`, "模型"},
+
 	// Credentials.
 	wordRow{meaning{AuthError, ScopeProvider, "this place or client is not served"}, nil, `
 		country|region|territory|location .. not|isn't .. supported|available|allowed
@@ -385,9 +405,10 @@ var sentences = wordTable(
 		ip .. blocked|banned
 		virtual network|firewall
 		not allow .. current client
-		only available for coding|agents`, "地区不 区域不 不在服务区 IP地址 IP 被 不支持该地区"},
+		only available for coding|agents`, "地区不 区域不 不在服务区 ip地址 不支持该地区"},
 	wordRow{meaning{AuthError, ScopeAccount, "the account is closed to us"}, nil, `
 		organization|organisation|org|account|workspace|tenant|project|team ... disabled|restricted|suspended|banned|locked|terminated|deactivated|blocked|closed|frozen|inactive
+		organization|organisation|account|project .. denied access
 		consumer .. suspended
 		not .. allowed for this|your organization|organisation|account|workspace
 		has not been used in project
@@ -413,9 +434,9 @@ var sentences = wordTable(
 		authenticationerror
 		not authenticated
 		credentials .. invalid|expired|not|incorrect
-		could not be validated
+		credential|credentials|token|key|signature .. could not be validated
 		signature expired|mismatch
-		login fail*`, "令牌已过期 令牌无效 无效的令牌 无效令牌 令牌状态不可用 令牌已禁用 令牌不 身份验证失败 鉴权失败 认证失败 验证不正确 密钥无效 密钥不正确 密钥错误 无效的密钥 密钥已 无效的api 无效api api key无效 apikey 未提供令牌 token无效 token已过期 签名错误 APIキー 認証 無効な 인증"},
+		login fail*`, "令牌已过期 令牌无效 无效的令牌 无效令牌 令牌状态不可用 令牌已禁用 令牌不 身份验证失败 鉴权失败 认证失败 验证不正确 密钥无效 密钥不正确 密钥错误 无效的密钥 密钥已 无效的api 无效api key无效 key不 key错误 未提供令牌 token无效 token已过期 签名错误 apiキー 認証 無効な 인증"},
 
 	// What only an answer without a status needs.
 	wordRow{meaning{BadRequest, "", "the request is not understood"}, only(200), `
@@ -430,6 +451,25 @@ var sentences = wordTable(
 		bad request
 		not supported`, "参数错误 参数不合法 请求参数"},
 )
+
+// mistakes are words that only a request at fault is answered with. What else such a message says may be the names
+// of the caller's own tools and fields.
+var mistakes = wordTable(wordRow{phrases: `
+	unknown|unrecognized|unrecognised|unexpected|unsupported|invalid parameter|argument|arguments|field|property|attribute|keyword|name|type|schema
+	unrecognized request argument
+	invalid json|schema|function|tool
+	schema for function
+	function|tool name
+	parse .. json|body
+	json body|payload|schema
+	invalid value at
+	missing|required parameter|field|property
+	extra inputs
+	field required
+	validation error|errors|failed
+	should match pattern
+	does not match the pattern
+	deserialize`})
 
 // limitScopes tell whom a limit holds, from its codes and its message.
 var limitScopes = wordTable(
@@ -456,10 +496,13 @@ var limitScopes = wordTable(
 		limit for your organization ... of # # .. per minute|hour|day|second`, ""},
 	wordRow{meaning{scope: ScopeAccount}, nil, `
 		account's rate|limit|quota
-		organization|organization's|organisation|org|team|workspace|account|tenant|project|user|customer rate|rpm|tpm|tpd|rpd|limit|limits|level|wide|quota|request|concurren*
+		organization|account|team|user max|maximum
+		max|maximum organization|account|team|user
+		organization|organization's|organisation|org|team|team's|workspace|account|tenant|project|user|customer rate|rpm|tpm|tpd|rpd|limit|limits|level|wide|quota|request|concurren*
 		user global
 		free models per
 		limit* .. for|of your|this|the organization|organisation|account|team|workspace|project
+		exceeded organization|account|team|workspace|project
 		across .. keys|organization|account|team|workspace
 		shared .. keys|organization|account|team
 		all .. api keys`, "账户 账号 用户级 组织"},

@@ -32,12 +32,14 @@ type reader struct {
 	sentence Hint // said in a sentence
 	dayQuota bool // a quota that lasts a day is named
 	nodes    int
+	read     int // bytes of sentences
 }
 
 const (
 	maxNodes    = 500
 	maxDepth    = 8
 	maxSentence = 2 << 10
+	maxRead     = 8 << 10
 )
 
 // fromBody returns the hint of a body, and whether it names a quota of a day. A member is exact, so it wins over a
@@ -75,7 +77,7 @@ func (r *reader) text(body []byte) {
 			return
 		}
 	}
-	r.read(string(body[:min(len(body), maxSentence)]))
+	r.look(string(body[:min(len(body), maxSentence)]))
 }
 
 func (r *reader) value(key string, v gjson.Result, depth int) {
@@ -134,7 +136,7 @@ func (r *reader) scalar(key string, v gjson.Result, depth int) {
 			r.value("", gjson.Parse(s), depth+1)
 			return
 		}
-		r.read(v.Str[:min(len(v.Str), maxSentence)])
+		r.look(v.Str[:min(len(v.Str), maxSentence)])
 	}
 }
 
@@ -163,7 +165,7 @@ func plainKey(key string) string {
 var triggers = []string{
 	"try again in", "try again after", "retry in", "retry after", "retry your request in", "retry your request after", "retrying in", "retry the request after", "retry the request in",
 	"wait for", "wait at least", "wait about", "wait another", "wait", "reset in", "resets in", "reset after", "resets after", "available in", "available again in",
-	"back in", "again in", "again after", "refresh in", "refreshes in", "expires in", "cooldown of", "cooling down for",
+	"back in", "again in", "again after", "refresh in", "refreshes in", "replenished in", "renewed in", "cooldown of", "cooling down for",
 	"请在", "请等待", "等待", "重试：", "将在",
 }
 
@@ -173,9 +175,9 @@ var absolute = regexp.MustCompile(`(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[Tt ]| at
 // Words that make a point in time the end of a wait.
 var resetWords = []string{"reset", "again", "retry", "until", "available", "regain", "refresh", "renew", "restore", "resume", "重置", "恢复", "刷新", "重试"}
 
-// read looks for a hint in a sentence.
-func (r *reader) read(sentence string) {
-	if !strings.ContainsAny(sentence, "0123456789") {
+// look looks for a hint in a sentence.
+func (r *reader) look(sentence string) {
+	if r.read += len(sentence); r.read > maxRead || !strings.ContainsAny(sentence, "0123456789") {
 		return
 	}
 	lower := strings.ToLower(sentence)
@@ -212,6 +214,9 @@ func span(after string) (time.Duration, string) {
 	}
 	if rest == "" || rest[0] < '0' || rest[0] > '9' {
 		return 0, ""
+	}
+	if d, n := clock(rest); n > 0 {
+		return d, after[:len(after)-len(rest)+n]
 	}
 	if d, n := duration(rest); n > 0 {
 		return d, after[:len(after)-len(rest)+n]

@@ -144,6 +144,21 @@ func duration(s string) (time.Duration, int) {
 	return scaled(sum, time.Nanosecond), taken
 }
 
+// clock reads a span of time as hours, minutes and seconds, 02:19:05, at the beginning of a text.
+func clock(s string) (time.Duration, int) {
+	const form = "00:00:00"
+	if len(s) < len(form) || s[2] != ':' || s[5] != ':' {
+		return 0, 0
+	}
+	hours, err1 := strconv.Atoi(s[:2])
+	minutes, err2 := strconv.Atoi(s[3:5])
+	secs, err3 := strconv.Atoi(s[6:8])
+	if err1 != nil || err2 != nil || err3 != nil || hours < 0 || minutes < 0 || secs < 0 {
+		return 0, 0
+	}
+	return within(time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute + time.Duration(secs)*time.Second), len(form)
+}
+
 // unitAt reads the unit at the beginning of a text.
 func unitAt(s string) (time.Duration, int) {
 	end := 0
