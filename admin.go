@@ -193,6 +193,7 @@ type (
 		Until     time.Time `json:"until"`
 		Remaining int64     `json:"remaining_ms"`
 		Strikes   int       `json:"strikes,omitempty"`
+		Hint      string    `json:"hint,omitempty"` // how the upstream said until when
 	}
 	circuitView struct {
 		State    string     `json:"state"`
@@ -215,7 +216,7 @@ func (b *bench) view(now time.Time) *benchView {
 	if !b.active(now) {
 		return nil
 	}
-	return &benchView{b.reason, b.since.UTC(), b.until.UTC(), b.until.Sub(now).Milliseconds(), b.strikes}
+	return &benchView{b.reason, b.since.UTC(), b.until.UTC(), b.until.Sub(now).Milliseconds(), b.strikes, b.hint}
 }
 
 func (p *pool) view(now time.Time) poolView {

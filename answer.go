@@ -149,7 +149,7 @@ func (f *failover) refuse(late bool, now time.Time) refusal {
 		onlyAuth, last = false, a.Class
 		onlyUnreachable = onlyUnreachable && a.Class == ProviderUnavailable
 	}
-	r := refusal{status: http.StatusBadGateway, code: codeExhausted, message: "no attempt succeeded"}
+	r := refusal{status: http.StatusBadGateway, code: codeExhausted, message: "no attempt succeeded", local: len(f.failed) == 0}
 	switch {
 	case late:
 		r.status, r.code, r.message = http.StatusGatewayTimeout, codeDeadline, "the request's deadline has passed"

@@ -22,8 +22,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 )
 
 // exchange is one upstream call under way: from its request to the last byte of its answer.
@@ -63,9 +61,7 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 	x.roundTrip(in)
 	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
 	if x.err != nil && x.reused && in.repeatable && !in.final() && x.ctx.Err() == nil {
-		if t, ok := v.provider.transport.(*reverseproxy.HTTPTransport); ok {
-			t.Transport.CloseIdleConnections() // it has most likely closed them all
-		}
+		v.provider.closeIdle() // it has most likely closed them all
 		x.roundTrip(in)
 	}
 	x.err = x.cause(x.err)
@@ -105,9 +101,19 @@ func (x *exchange) close() {
 	}
 	x.cancel(nil)
 	x.held.release()
-	x.visit.facts.inFlight.Add(-1)
-	x.visit.calling = false
+	x.settle()
+	if x.visit.provider.pool.retired.Load() {
+		x.visit.provider.closeIdle() // Cleanup did, but this connection was not idle then
+	}
 	x.visit = nil
+}
+
+// settle ends what counts as a call under way. The answer is there, but perhaps not yet with the caller.
+func (x *exchange) settle() {
+	if x.visit.calling {
+		x.visit.calling = false
+		x.visit.facts.inFlight.Add(-1)
+	}
 }
 
 // request builds what goes upstream: the caller's request, with the provider's address and the key's credential.

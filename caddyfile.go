@@ -95,6 +95,7 @@ func claimPool(h httpcaddyfile.Helper, handler *Handler) error {
 //	                account <name>
 //	                models  <pattern...>
 //	                weight  <n>
+//	                max_in_flight <n>
 //	            }
 //	        }
 //	        account   <name>
@@ -122,6 +123,7 @@ func claimPool(h httpcaddyfile.Helper, handler *Handler) error {
 //	        max_wait    <duration>
 //	        window      <duration>
 //	        min_attempt <duration>
+//	        budget      <percent> [<per_second>]
 //	    }
 //
 //	    # what is set aside
@@ -145,11 +147,13 @@ func claimPool(h httpcaddyfile.Helper, handler *Handler) error {
 //	    timeouts {
 //	        headers     <duration>
 //	        first_token <duration>
-//	        idle        <duration>
+//	        idle        [content] <duration>
 //	        deadline    <duration>
 //	    }
+//	    stream keepalive <interval>
 //	    limits {
-//	        body <size>
+//	        body          <size>
+//	        max_in_flight <n> [queue <n> <wait>]
 //	    }
 //	}
 //
@@ -219,7 +223,7 @@ func (h *Handler) words() []keyword {
 			h.Timeouts = new(Timeouts)
 			return readBlock(d, "timeouts", h.Timeouts.words(), h.Timeouts.validate)
 		}},
-		{name: "stream", usage: "keepalive <interval>", set: func(args []string) error {
+		{name: "stream", usage: "<keepalive> <interval>", set: func(args []string) error {
 			h.Stream = new(Stream)
 			if len(args) != 2 || args[0] != "keepalive" {
 				return errors.New("write: stream keepalive <interval>")

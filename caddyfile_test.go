@@ -99,8 +99,8 @@ func TestCaddyfileErrors(t *testing.T) {
 
 	for _, tc := range []struct{ in, text, want string }{
 		// words
-		{"directive", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, limits, keys, account, auth, models, dialects, vendor, header_up or transport, at Caddyfile:3`},
-		{"pool", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, limits or provider, at Caddyfile:3`},
+		{"directive", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits, keys, account, auth, models, dialects, vendor, header_up or transport, at Caddyfile:3`},
+		{"pool", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits or provider, at Caddyfile:3`},
 		{"provider", "select first", `provider "a": unknown word "select"; it may be keys, account, auth, models, dialects, vendor, header_up, transport or classify, at Caddyfile:4`},
 		{"key", "colour red", `key "k1": unknown word "colour"; it may be account, models, weight or max_in_flight, at Caddyfile:5`},
 		{"retry", "nonsense 3", `retry: unknown word "nonsense"; it may be on, same_key, same_key_on, backoff, jitter, max_retries, max_wait, window, min_attempt or budget, at Caddyfile:4`},
@@ -148,7 +148,11 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"circuit", "threshold", "circuit: wrong number of values for threshold; write: threshold <n>, at Caddyfile:4"},
 		{"circuit", "half_open", "circuit: wrong number of values for half_open; write: half_open <mode>, at Caddyfile:4"},
 		{"halt", "overload", "halt: wrong number of values for overload; write: overload <duration> [<cap>], at Caddyfile:4"},
-		{"timeouts", "idle 1s 2s", "timeouts: wrong number of values for idle; write: idle <duration>, at Caddyfile:4"},
+		{"timeouts", "idle 1s 2s", "timeouts: idle: write: idle [content] <duration>, at Caddyfile:4"},
+		{"timeouts", "idle 1s\nidle 2s", "timeouts: idle: already specified, at Caddyfile:5"},
+		{"timeouts", "idle content soon", `timeouts: idle: "soon" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
+		{"directive", "stream sometimes 3s", "llm_failover: stream: write: stream keepalive <interval>, at Caddyfile:3"},
+		{"directive", "stream keepalive soon", `llm_failover: stream: "soon" is not a duration such as 500ms, 30s or 5m, at Caddyfile:3`},
 		{"limits", "body", "limits: wrong number of values for body; write: body <size>, at Caddyfile:4"},
 		{"key", "weight", `key "k1": wrong number of values for weight; write: weight <n>, at Caddyfile:5`},
 		{"key", "models", `key "k1": wrong number of values for models; write: models <pattern...>, at Caddyfile:5`},

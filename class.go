@@ -75,6 +75,8 @@ type Verdict struct {
 	Scope Scope
 	// Wait is how long the upstream asks to be left alone, as it said it (not yet capped). Zero: it did not say.
 	Wait time.Duration
+	// Hint is how it said it, at most 80 bytes of a field or a sentence. Unlike all else here it is the upstream's own.
+	Hint string
 	// Rule names the rule that spoke, for logs and the classify command.
 	Rule string
 	// Reason says in a few words what was seen. It holds no word of the upstream's or the caller's, so no secret.

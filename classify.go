@@ -298,7 +298,8 @@ func (e *Evidence) verdict(s *said, m meaning, rule string) Verdict {
 	if e.Status != 0 {
 		v.Reason += " (status " + strconv.Itoa(e.Status) + ")"
 	}
-	v.Wait = e.wait(m.class)
+	said := e.wait(m.class)
+	v.Wait, v.Hint = said.Wait, said.Raw
 	if v.Scope == "" {
 		v.Scope = e.scope(s, m.class)
 	}
@@ -318,14 +319,14 @@ func resold(m meaning) meaning {
 }
 
 // wait reads the upstream's hint, where one has a meaning: nobody waits for money, or for a better request.
-func (e *Evidence) wait(class Class) time.Duration {
+func (e *Evidence) wait(class Class) hint.Hint {
 	switch class {
 	case RateLimit, QuotaExhausted:
-		return hint.Read(e.Header, e.Body, e.Now, true).Wait
+		return hint.Read(e.Header, e.Body, e.Now, true)
 	case Overloaded, ServerError, ModelUnavailable, Timeout, ProviderUnavailable:
-		return hint.Read(e.Header, e.Body, e.Now, false).Wait
+		return hint.Read(e.Header, e.Body, e.Now, false)
 	}
-	return 0
+	return hint.Hint{}
 }
 
 // scopes are what the classes are about where the answer does not say otherwise.

@@ -255,6 +255,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 // classify judges an exchange.
 func (f *failover) classify(x *exchange, now time.Time) Verdict {
 	v := classify(x.evidence(f.in, now))
+	v.Hint = string(x.visit.secret.scrub([]byte(v.Hint)))
 	switch {
 	case !v.Failed() && x.response == nil: // cancelled by neither the caller nor a limit
 		return Verdict{Class: Unknown, Scope: ScopeNone, Rule: "canceled", Reason: "the call was canceled"}
@@ -342,13 +343,13 @@ func (f *failover) deliver(x *exchange) error {
 		return f.openTunnel(x)
 	}
 	if x.whole && !x.stream {
+		x.settle()
+		body := x.visit.secret.scrub(x.held.data)
 		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
-			h.Set("Content-Length", strconv.Itoa(len(x.held.data)))
+			h.Set("Content-Length", strconv.Itoa(len(body)))
 		}
 		f.w.WriteHeader(x.response.StatusCode)
-		if _, err := f.w.Write(x.held.data); err != nil {
-			return nil // the caller has left; there is nobody to tell
-		}
+		_, _ = f.w.Write(body) // if the caller has left, there is nobody to tell
 		return nil
 	}
 	r := relay{
@@ -390,9 +391,10 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 		e.Err, e.Found = err, FoundCut
 	}
 	f.verdict = classify(e)
+	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
 	x.visit.record(f.verdict, 0, func() bool { return false }, now)
-	f.logBrokenOff(x)
+	f.logBrokenOff(x, r)
 	if x.stream {
 		event := x.visit.secret.scrub(r.failing)
 		if len(event) == 0 {

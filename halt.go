@@ -23,6 +23,7 @@ import "time"
 // whether the trouble is over, until a success clears it.
 type bench struct {
 	reason  Class
+	hint    string // how the upstream said until when, if it did
 	since   time.Time
 	until   time.Time
 	strikes int
@@ -43,38 +44,39 @@ func (b *bench) clear(start uint64, seq func() uint64) {
 	}
 }
 
-// rest sets it aside for d because the upstream said so, and reports whether that changed anything: a hint, also a
-// late one, never shortens a bench.
-func (b *bench) rest(reason Class, now time.Time, d time.Duration, seq func() uint64) bool {
-	until := now.Add(d)
+// rest sets it aside for as long as a verdict says, and reports whether that changed anything: a hint, also a late
+// one, never shortens a bench.
+func (b *bench) rest(v Verdict, now time.Time, seq func() uint64) bool {
+	until := now.Add(v.Wait)
 	if b.active(now) && !until.After(b.until) {
 		return false
 	}
-	if !b.active(now) || b.reason != reason {
+	if !b.active(now) || b.reason != v.Class {
 		b.since = now
 	}
-	b.reason, b.until, b.changed, b.probe = reason, until, seq(), nil
+	b.reason, b.hint, b.until, b.changed, b.probe = v.Class, v.Hint, until, seq(), nil
 	return true
 }
 
-// halt adds a strike and sets it aside for base × 2^(strikes-1), at most limit; or for hint, if the upstream gave one.
+// halt adds a strike and sets it aside for base × 2^(strikes-1), at most limit; or for as long as the upstream said, if it did.
 // A verdict of an attempt that started before the newest change adds nothing; its hint may still extend the bench.
-func (b *bench) halt(reason Class, start uint64, now time.Time, base, limit, hint time.Duration, seq func() uint64) {
+func (b *bench) halt(v Verdict, start uint64, now time.Time, base, limit time.Duration, seq func() uint64) {
 	if start < b.changed {
-		if b.active(now) {
-			b.rest(b.reason, now, hint, seq)
+		if b.active(now) && v.Wait > 0 {
+			v.Class = b.reason
+			b.rest(v, now, seq)
 		}
 		return
 	}
-	if b.reason != reason {
-		*b = bench{reason: reason, since: now}
+	if b.reason != v.Class {
+		*b = bench{reason: v.Class, since: now}
 	}
 	b.strikes++
-	d := hint
+	d := v.Wait
 	if d <= 0 {
 		d = doubled(base, b.strikes-1, limit)
 	}
-	b.until, b.changed, b.probe = now.Add(d), seq(), nil
+	b.hint, b.until, b.changed, b.probe = v.Hint, now.Add(d), seq(), nil
 }
 
 // doubled returns base × 2^n, at most limit.

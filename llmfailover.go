@@ -266,13 +266,15 @@ type Halt struct {
 
 // Timeouts says how long an upstream may be silent.
 type Timeouts struct {
-	// From the start of an attempt to the answer's headers. Default: 30s where a stream is asked for, else 10m.
+	// From the start of an attempt to the answer's headers. Default: 30s where a stream or a WebSocket
+	// is asked for, else 10m.
 	Headers caddy.Duration `json:"headers,omitempty"`
 
 	// From the start of an attempt to a stream's first content; comments, pings and empty deltas do not count. Default: 2m.
 	FirstToken caddy.Duration `json:"first_token,omitempty"`
 
-	// Between any two bytes of an answer, from its headers on. Default: 60s.
+	// Between any two bytes of an answer, from its headers on. A WebSocket may be silent for as long as it likes.
+	// Default: 60s.
 	Idle caddy.Duration `json:"idle,omitempty"`
 
 	// Between any two events with content of a stream, after the first. Default: none, since a model that thinks may
@@ -348,6 +350,9 @@ func (h *Handler) Validate() error { return h.validate() }
 // keep what they use.
 func (h *Handler) Cleanup() error {
 	pools.remove(h)
+	if h.pool != nil {
+		h.pool.retired.Store(true)
+	}
 	for _, key := range h.held {
 		if _, err := facts.Delete(key); err != nil {
 			return err

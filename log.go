@@ -67,11 +67,13 @@ func (f *failover) logGaveUp() {
 }
 
 // logBrokenOff tells of an answer that failed after its first content had gone to the caller.
-func (f *failover) logBrokenOff(x *exchange) {
+func (f *failover) logBrokenOff(x *exchange, r *relay) {
 	if c := f.pool.logger.Check(zapcore.WarnLevel, "answer broke off after its first content"); c != nil {
 		c.Write(f.fields(
 			zap.String("class", string(f.verdict.Class)),
 			zap.String("reason", f.verdict.Reason),
+			zap.Int("bytes", r.bytes),
+			zap.Int("events", r.sent),
 			zap.Duration("took", time.Since(x.begun)),
 		)...)
 	}

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,7 @@ type pool struct {
 	credentials []*credential // all keys of all providers, in the order of the config
 	policy      policy
 	gate        *gate
+	retired     atomic.Bool // its config is gone, though requests may still be under way
 	selection   selection
 	random      func() float64 // from 0 to 1
 	logger      *zap.Logger
@@ -211,6 +213,13 @@ func loadTransport(ctx caddy.Context, config *Provider) (http.RoundTripper, erro
 		t.Transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
 	return t, nil
+}
+
+// closeIdle closes the connections that nobody uses.
+func (p *provider) closeIdle() {
+	if t, ok := p.transport.(*reverseproxy.HTTPTransport); ok {
+		t.Transport.CloseIdleConnections()
+	}
 }
 
 // serves reports whether the key may be used for the dialect and model; an empty model is any.

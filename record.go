@@ -27,13 +27,13 @@ func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, 
 		return
 	}
 	v.facts.failures.Add(1)
-	hint := min(verdict.Wait, pol.maxCooldown)
+	verdict.Wait = min(verdict.Wait, pol.maxCooldown)
 
 	switch verdict.Scope {
 	case ScopeProvider:
-		v.recordProvider(verdict.Class, hint, othersCanServe, now)
+		v.recordProvider(verdict, othersCanServe, now)
 	case ScopeAccount:
-		v.recordAccount(verdict.Class, hint, now)
+		v.recordAccount(verdict, now)
 	}
 	v.facts.update(func() {
 		k := v.facts
@@ -41,9 +41,9 @@ func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, 
 		v.recordFault(verdict.Class, now)
 		switch verdict.Scope {
 		case ScopeKey:
-			v.recordKey(verdict.Class, hint, now)
+			v.recordKey(verdict, now)
 		case ScopeModel:
-			v.recordModel(verdict.Class, hint, now)
+			v.recordModel(verdict, now)
 		}
 	})
 }
@@ -61,74 +61,82 @@ func (v *visit) recordFault(class Class, now time.Time) {
 }
 
 // recordProvider benches the whole provider.
-func (v *visit) recordProvider(class Class, hint time.Duration, othersCanServe func() bool, now time.Time) {
+func (v *visit) recordProvider(verdict Verdict, othersCanServe func() bool, now time.Time) {
 	pol := &v.provider.pool.policy
 	base, limit := pol.haltBase, pol.haltMax
-	if class.Parent() == ServerError { // overloaded: a rest, and only where another provider can serve meanwhile
+	switch verdict.Class.Parent() {
+	case ServerError: // overloaded: a rest, and only where another provider can serve meanwhile
 		if !othersCanServe() {
 			return
 		}
 		base, limit = pol.overload, pol.overloadCap
+	case RateLimit: // an edge's limit, for all that come from this address
+		if verdict.Wait > 0 {
+			v.provider.facts.update(func(b *bench) { v.rest(b, verdict, now) })
+			return
+		}
+		base, limit = pol.limitedHalt, pol.limitedHalt
 	}
-	v.provider.facts.update(func(b *bench) { b.halt(class, v.started, now, base, limit, hint, nextSequence) })
+	v.provider.facts.update(func(b *bench) { b.halt(verdict, v.started, now, base, limit, nextSequence) })
 }
 
 // recordAccount benches all keys that share the bill.
-func (v *visit) recordAccount(class Class, hint time.Duration, now time.Time) {
+func (v *visit) recordAccount(verdict Verdict, now time.Time) {
 	pol := &v.provider.pool.policy
 	v.account.facts.update(func(b *bench) {
-		if class == RateLimit {
-			if hint > 0 {
-				v.rest(b, class, now, hint)
+		if verdict.Class == RateLimit {
+			if verdict.Wait > 0 {
+				v.rest(b, verdict, now)
 			}
 			return
 		}
-		b.halt(class, v.started, now, pol.haltBase, pol.haltMax, hint, nextSequence)
+		b.halt(verdict, v.started, now, pol.haltBase, pol.haltMax, nextSequence)
 	})
 }
 
 // recordKey benches the key. What the circuit counts is benched through the circuit; a limit with a hint also until then.
-func (v *visit) recordKey(class Class, hint time.Duration, now time.Time) {
+func (v *visit) recordKey(verdict Verdict, now time.Time) {
 	pol, k := &v.provider.pool.policy, v.facts
-	switch class {
+	switch verdict.Class {
 	case RateLimit:
-		if hint > 0 {
-			v.rest(&k.cooldown, class, now, hint)
+		if verdict.Wait > 0 {
+			v.rest(&k.cooldown, verdict, now)
 			k.limited = bench{}
 			return
 		}
-		k.limited.rest(class, now, pol.limitedHalt, nextSequence)
+		verdict.Wait = pol.limitedHalt
+		k.limited.rest(verdict, now, nextSequence)
 	case AuthError:
-		k.rejected.halt(class, v.started, now, pol.recheck, pol.recheck, 0, nextSequence)
+		k.rejected.halt(verdict, v.started, now, pol.recheck, pol.recheck, nextSequence)
 	case QuotaExhausted, BillingError:
-		if hint <= 0 {
-			hint = pol.haltBase
+		if verdict.Wait <= 0 {
+			verdict.Wait = pol.haltBase
 		}
-		v.rest(&k.cooldown, class, now, hint)
+		v.rest(&k.cooldown, verdict, now)
 	}
 }
 
 // rest benches for as long as the upstream said. The visit may still wait for that itself.
-func (v *visit) rest(b *bench, class Class, now time.Time, d time.Duration) {
-	if b.rest(class, now, d, nextSequence) {
+func (v *visit) rest(b *bench, verdict Verdict, now time.Time) {
+	if b.rest(verdict, now, nextSequence) {
 		v.own = append(v.own, b.changed)
 	}
 }
 
 // recordModel benches one model of the key.
-func (v *visit) recordModel(class Class, hint time.Duration, now time.Time) {
-	pol, rest := &v.provider.pool.policy, hint
-	if rest <= 0 {
-		switch class.Parent() {
+func (v *visit) recordModel(verdict Verdict, now time.Time) {
+	pol := &v.provider.pool.policy
+	if verdict.Wait <= 0 {
+		switch verdict.Class.Parent() {
 		case ModelUnavailable:
-			rest = pol.modelBench
+			verdict.Wait = pol.modelBench
 		case BillingError:
-			rest = pol.haltBase
+			verdict.Wait = pol.haltBase
 		default: // a limit without a hint benches nothing
 			return
 		}
 	}
-	v.facts.benchModel(v.model, func(b *bench) { v.rest(b, class, now, rest) })
+	v.facts.benchModel(v.model, func(b *bench) { v.rest(b, verdict, now) })
 }
 
 // recordLeft halts the provider if the request leaves the last of its keys limited, and no upstream said until when.
@@ -147,7 +155,7 @@ func (v *visit) recordLeft(verdict Verdict, now time.Time) {
 	}
 	pol := &v.provider.pool.policy
 	v.provider.facts.update(func(b *bench) {
-		b.halt(RateLimit, v.started, now, pol.limitedHalt, pol.limitedHalt, 0, nextSequence)
+		b.halt(Verdict{Class: RateLimit}, v.started, now, pol.limitedHalt, pol.limitedHalt, nextSequence)
 	})
 }
 

@@ -14,32 +14,35 @@
 
 package llmfailover
 
-import (
-	"net/http"
-	"strings"
-)
+import "net/http"
 
 // secret is a credential's value. It formats as its fingerprint, so that it cannot slip into a log or an error.
+//
+// What an upstream echoes of it is looked for in every answer and every event, so the search is made to be cheap: it
+// rolls a window over the bytes and asks a filter, which nearly always says no; only then the set of all pieces.
 type secret struct {
-	value string
-	sum   string              // its SHA-256, in hex
-	grams map[string]struct{} // every piece of leakLength bytes
-	marks []string            // pieces of leakLength bytes side by side: a longer leak holds at least one of them
+	value  string
+	sum    string // its SHA-256, in hex
+	grams  map[uint64]struct{}
+	filter [128]uint64 // a bit for each hash of a piece: 1 KiB, so that few bits of it are set
+	gram   int         // how long the pieces are
 }
 
 // leakLength is how many bytes of a secret in a row give some of it away. Providers mask keys to their first and last
-// few characters; fewer than these are no more than such a mask.
+// few characters; fewer than these are no more than such a mask. A shorter secret is only looked for as a whole.
 const leakLength = 8
 
 const redacted = "[redacted]"
 
 func newSecret(value string) *secret {
-	s := &secret{value: value, sum: fingerprint(value), grams: make(map[string]struct{})}
-	n := min(leakLength, len(value))
-	for i := 0; i+n <= len(value); i++ {
-		s.grams[value[i:i+n]] = struct{}{}
-		if i%n == 0 {
-			s.marks = append(s.marks, value[i:i+n])
+	s := &secret{value: value, sum: fingerprint(value), grams: make(map[uint64]struct{}), gram: min(leakLength, len(value))}
+	var window uint64
+	for i := range len(value) {
+		window = s.roll(window, value[i])
+		if i+1 >= s.gram {
+			s.grams[window] = struct{}{}
+			word, bit := filterBit(window)
+			s.filter[word] |= bit
 		}
 	}
 	return s
@@ -48,47 +51,66 @@ func newSecret(value string) *secret {
 // String returns the fingerprint that operators see.
 func (s *secret) String() string { return "sha256:" + s.sum[:8] }
 
-// scrub returns b without any piece of the secret. It returns b itself where there is none.
-func (s *secret) scrub(b []byte) []byte {
-	n := min(leakLength, len(s.value))
-	var clean []byte
-	kept := 0
-	for i := 0; i+n <= len(b); i++ {
-		if _, leak := s.grams[string(b[i:i+n])]; !leak {
+// roll moves a window of gram bytes on by one.
+func (s *secret) roll(window uint64, next byte) uint64 {
+	return (window<<8 | uint64(next)) & (1<<(8*s.gram) - 1)
+}
+
+// filterBit spreads windows over the filter (Fibonacci hashing).
+func filterBit(window uint64) (word, bit uint64) {
+	h := window * 0x9e3779b97f4a7c15 >> 51
+	return h >> 6, 1 << (h & 63)
+}
+
+// leak returns where the first piece of the secret stands in b from an index on, as long as it goes on; or -1.
+func leak[T string | []byte](s *secret, b T, from int) (start, end int) {
+	var window uint64
+	start = -1
+	for i := from; i < len(b); i++ {
+		window = s.roll(window, b[i])
+		if i-from+1 < s.gram {
 			continue
 		}
-		end := i + n
-		for end < len(b) { // the leak goes on as long as its last n bytes are still a piece
-			if _, more := s.grams[string(b[end+1-n:end+1])]; !more {
-				break
-			}
-			end++
+		word, bit := filterBit(window)
+		known := s.filter[word]&bit != 0
+		if known {
+			_, known = s.grams[window]
 		}
-		clean = append(append(clean, b[kept:i]...), redacted...)
-		kept, i = end, end-1
+		switch {
+		case known && start < 0:
+			start, end = i+1-s.gram, i+1
+		case known:
+			end = i + 1
+		case start >= 0:
+			return start, end
+		}
 	}
-	if kept == 0 {
+	return start, end
+}
+
+// scrub returns b without any piece of the secret. It returns b itself where there is none.
+func (s *secret) scrub(b []byte) []byte {
+	start, end := leak(s, b, 0)
+	if start < 0 {
 		return b
+	}
+	var clean []byte
+	kept := 0
+	for start >= 0 {
+		clean = append(append(clean, b[kept:start]...), redacted...)
+		kept = end
+		start, end = leak(s, b, kept)
 	}
 	return append(clean, b[kept:]...)
 }
 
-// scrubHeader cleans a header in place. It runs on each answer, so it first looks for the marks alone.
+// scrubHeader cleans a header in place.
 func (s *secret) scrubHeader(h http.Header) {
 	for _, values := range h {
 		for i, v := range values {
-			if len(v) >= len(s.marks[0]) && s.marked(v) {
+			if start, _ := leak(s, v, 0); start >= 0 {
 				values[i] = string(s.scrub([]byte(v)))
 			}
 		}
 	}
-}
-
-func (s *secret) marked(v string) bool {
-	for _, m := range s.marks {
-		if strings.Contains(v, m) {
-			return true
-		}
-	}
-	return false
 }

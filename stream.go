@@ -15,6 +15,7 @@
 package llmfailover
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -45,6 +46,8 @@ type relay struct {
 	judged   bool // the path generates: its streams have endings and errors
 	finished bool // a finish reason has gone to the caller: the answer is complete, whatever comes
 	failing  []byte
+	bytes    int // that have gone to the caller
+	sent     int // events among them
 
 	idleContent time.Duration // the longest time between two contents; 0: none
 }
@@ -54,6 +57,7 @@ type relay struct {
 func (r *relay) stream(p *policy) error {
 	buf := r.x.held
 	r.awaitContent()
+	var over error // why the upstream's bytes have ended
 	for fresh := buf.data; ; {
 		if hasLineEnd(fresh) {
 			n := sse.Last(buf.data)
@@ -74,21 +78,17 @@ func (r *relay) stream(p *policy) error {
 			r.finished = true // nor can the rest be told from one
 			buf.data = buf.data[:0]
 		}
-		if r.x.whole {
+		switch {
+		case over != nil:
+			return r.end(over)
+		case r.x.whole:
 			return r.end(io.EOF)
 		}
 		n, err := r.x.read(buf.room(readSize), p, time.Time{})
 		r.x.dog.off() // the caller may take its time
 		buf.data = buf.data[:len(buf.data)+n]
 		fresh = buf.data[len(buf.data)-n:]
-		if err == nil {
-			continue
-		}
-		if n > 0 && err == io.EOF {
-			r.x.whole = true
-			continue
-		}
-		return r.end(r.x.cause(err))
+		over = r.x.cause(err)
 	}
 }
 
@@ -150,11 +150,17 @@ func (r *relay) end(err error) error {
 	return nil
 }
 
+// What ends an event, in nearly all streams: near enough to count them for a log line.
+var blankLine, blankCRLF = []byte("\n\n"), []byte("\n\r\n")
+
 // write writes and flushes: whatever is complete leaves at once.
 func (r *relay) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
+	b = r.x.visit.secret.scrub(b)
+	r.bytes += len(b)
+	r.sent += bytes.Count(b, blankLine) + bytes.Count(b, blankCRLF)
 	if _, err := r.w.Write(b); err != nil {
 		return errCallerLeft
 	}
@@ -167,9 +173,11 @@ func (r *relay) write(b []byte) error {
 // plain relays the rest of an answer that was too large to be held, as it comes.
 func (r *relay) plain(p *policy) error {
 	buf := r.x.held
+	var over error
 	for {
 		if len(buf.data) > 0 {
-			if _, err := r.w.Write(buf.data); err != nil {
+			r.bytes += len(buf.data)
+			if _, err := r.w.Write(r.x.visit.secret.scrub(buf.data)); err != nil {
 				return errCallerLeft
 			}
 			if r.x.response.ContentLength < 0 { // it may be long in coming, such as speech
@@ -178,19 +186,17 @@ func (r *relay) plain(p *policy) error {
 				}
 			}
 		}
-		if r.x.whole {
+		switch {
+		case r.x.whole || over == io.EOF:
 			return nil
+		case over != nil:
+			return over
 		}
 		buf.data = buf.data[:0]
 		n, err := r.x.read(buf.room(copySize)[:copySize], p, time.Time{})
 		r.x.dog.off()
 		buf.data = buf.data[:n]
-		switch {
-		case err == io.EOF:
-			r.x.whole = true
-		case err != nil:
-			return r.x.cause(err)
-		}
+		over = r.x.cause(err)
 	}
 }
 

@@ -214,9 +214,9 @@ type tunnel struct {
 
 // tunnelEvent is that one side has ended (with an error, or cleanly), or does not take what the other sends.
 type tunnelEvent struct {
-	from   side
-	refuse bool // what it sent was not taken
-	err    error
+	from    side
+	refused bool // what it sent was not taken
+	err     error
 }
 
 type side uint8
@@ -343,9 +343,9 @@ func (t *tunnel) watch(ctx context.Context) (broke error) {
 			return broke
 		case e := <-t.events:
 			switch {
-			case e.from == fromUpstream && e.refuse, e.from == fromCaller && e.err != nil && !e.refuse: // the caller has left
+			case e.from == fromUpstream && e.refused, e.from == fromCaller && e.err != nil && !e.refused: // the caller has left
 				return broke
-			case e.refuse:
+			case e.refused:
 				// EPIPE is the trace of an end; whether that was a clean one the other direction knows. Of any other
 				// error only one direction hears.
 				if !t.ended[fromUpstream] && !errors.Is(e.err, syscall.EPIPE) {
