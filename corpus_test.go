@@ -233,3 +233,13 @@ func TestCorpusWithoutVendor(t *testing.T) {
 		t.Errorf("class: %v, want at least 90 %%", j.all)
 	}
 }
+
+// The variations are other wordings, codes and languages of the same kinds of failure, written by us from what the
+// vendors publish.
+func TestVariationCorpus(t *testing.T) {
+	j := judgeCorpus(readCorpus(t, "testdata/corpus/variations.jsonl"), nil)
+	j.log(t)
+	if j.all.percent() < 97 || j.scope.percent() < 97 || j.hint.percent() < 97 {
+		t.Errorf("class %v, scope %v, hints %v, want at least 97 %% each", j.all, j.scope, j.hint)
+	}
+}

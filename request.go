@@ -234,11 +234,11 @@ func peek(b []byte) topLevel {
 		if start >= end {
 			return top
 		}
-		if end == len(b) && !terminated(b[start:]) { // it may go on in what is not held
+		if i = skipSpace(b, end); i >= len(b) { // the value may go on in what is not held
 			return top
 		}
 		top.note(key, b[start:end], start)
-		if i = skipSpace(b, end); i >= len(b) || b[i] != ',' {
+		if b[i] != ',' {
 			return top
 		}
 		i++
@@ -287,16 +287,6 @@ func skipString(b []byte, i int) int {
 		}
 	}
 	return len(b)
-}
-
-// terminated reports whether value is a string that has come to its end.
-func terminated(value []byte) bool {
-	last := len(value) - 1
-	escapes := 0
-	for last-1-escapes > 0 && value[last-1-escapes] == '\\' {
-		escapes++
-	}
-	return last > 0 && value[0] == '"' && value[last] == '"' && escapes%2 == 0
 }
 
 // skipValue returns the index after the value that begins at i. What is no value ends at i or wherever it stops making

@@ -39,12 +39,12 @@ const short = quick + `timeouts {
 
 // pair is a pool of one provider with two keys of one account.
 func pair(u *upstream, more ...string) string {
-	return fmt.Sprintf("llm_failover %s {\n%s account team\n%s}", u.URL, keysOf("k1", "k2"), strings.Join(more, "\n"))
+	return fmt.Sprintf("llm_failover %s {\n%s account team\n%s\n}", u.URL, keysOf("k1", "k2"), strings.Join(more, "\n"))
 }
 
 // two is a pool of two providers, A with k1 and k2 and B with b1 and b2.
 func two(a, b *upstream, more ...string) string {
-	return fmt.Sprintf("llm_failover {\nprovider A %s {\n%s}\nprovider B %s {\n%s}\n%s}", a.URL, keysOf("k1", "k2"), b.URL, keysOf("b1", "b2"), strings.Join(more, "\n"))
+	return fmt.Sprintf("llm_failover {\nprovider A %s {\n%s}\nprovider B %s {\n%s}\n%s\n}", a.URL, keysOf("k1", "k2"), b.URL, keysOf("b1", "b2"), strings.Join(more, "\n"))
 }
 
 func TestHealthyKeyIsAskedOnce(t *testing.T) {
@@ -71,7 +71,6 @@ func TestHealthyKeyIsAskedOnce(t *testing.T) {
 // TestWhatEachFailureCalls pins what one failure of the first key leads to: who is asked, what the caller gets, and
 // what is remembered.
 func TestWhatEachFailureCalls(t *testing.T) {
-	const fill = "from-"
 	for _, tc := range []struct {
 		name   string
 		first  []reply // k1's; the last one repeats
@@ -80,33 +79,33 @@ func TestWhatEachFailureCalls(t *testing.T) {
 		body   string
 		state  []string // below default.keys.k1 (a leading / is below default.accounts)
 	}{
-		{"429, keys of one account: same-key waits, then the other", []reply{limited()}, "k1 k1 k1 k1 k2", 200, fill + "k2", []string{"circuit.failures", "1", "last_error.class", "rate_limit"}},
-		{"429 once", []reply{limited(), ok}, "k1 k1", 200, fill + "k1", []string{"circuit.failures", "0", "status", "available"}},
-		{"429 with a hint beyond max_wait", []reply{limited("Retry-After", "30")}, "k1 k2", 200, fill + "k2", []string{"status", "cooling", "cooldown.reason", "rate_limit"}},
-		{"429 with a hint in milliseconds", []reply{limited("Retry-After-Ms", "20"), ok}, "k1 k1", 200, fill + "k1", nil},
-		{"500", []reply{fails(500, "oops")}, "k1 k2", 200, fill + "k2", []string{"circuit.failures", "1", "last_error.status", "500"}},
-		{"503", []reply{fails(503, "")}, "k1 k2", 200, fill + "k2", []string{"circuit.failures", "1"}},
-		{"504", []reply{fails(504, "")}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "timeout"}},
-		{"408", []reply{fails(408, "")}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "timeout"}},
-		{"529, no other provider: one short wait, then the other key", []reply{fails(529, "Overloaded")}, "k1 k1 k2", 200, fill + "k2", []string{"circuit.failures", "0", "last_error.class", "overloaded"}},
-		{"401", []reply{fails(401, "Incorrect API key provided")}, "k1 k2", 200, fill + "k2", []string{"status", "rejected", "circuit.failures", "0"}},
-		{"403", []reply{fails(403, "Forbidden")}, "k1 k2", 200, fill + "k2", []string{"status", "rejected"}},
+		{"429, keys of one account: same-key waits, then the other", []reply{limited()}, "k1 k1 k1 k1 k2", 200, "from-k2", []string{"circuit.failures", "1", "last_error.class", "rate_limit"}},
+		{"429 once", []reply{limited(), ok}, "k1 k1", 200, "from-k1", []string{"circuit.failures", "0", "status", "available"}},
+		{"429 with a hint beyond max_wait", []reply{limited("Retry-After", "30")}, "k1 k2", 200, "from-k2", []string{"status", "cooling", "cooldown.reason", "rate_limit"}},
+		{"429 with a hint in milliseconds", []reply{limited("Retry-After-Ms", "20"), ok}, "k1 k1", 200, "from-k1", nil},
+		{"500", []reply{fails(500, "oops")}, "k1 k2", 200, "from-k2", []string{"circuit.failures", "1", "last_error.status", "500"}},
+		{"503", []reply{fails(503, "")}, "k1 k2", 200, "from-k2", []string{"circuit.failures", "1"}},
+		{"504", []reply{fails(504, "")}, "k1 k2", 200, "from-k2", []string{"last_error.class", "timeout"}},
+		{"408", []reply{fails(408, "")}, "k1 k2", 200, "from-k2", []string{"last_error.class", "timeout"}},
+		{"529, no other provider: one short wait, then the other key", []reply{fails(529, "Overloaded")}, "k1 k1 k2", 200, "from-k2", []string{"circuit.failures", "0", "last_error.class", "overloaded"}},
+		{"401", []reply{fails(401, "Incorrect API key provided")}, "k1 k2", 200, "from-k2", []string{"status", "rejected", "circuit.failures", "0"}},
+		{"403", []reply{fails(403, "Forbidden")}, "k1 k2", 200, "from-k2", []string{"status", "rejected"}},
 		{"402, the only account", []reply{fails(402, "Insufficient Balance")}, "k1", 402, "Insufficient", []string{"status", "available", "last_error.class", "billing_error", "/team.halt.strikes", "1"}},
 		{"400", []reply{fails(400, "messages: field required")}, "k1", 400, "field required", []string{"last_error", "", "totals.failures", "0"}},
 		{"413", []reply{fails(413, "Request too large")}, "k1", 413, "too large", []string{"last_error", ""}},
 		{"422", []reply{fails(422, "bad value")}, "k1", 422, "bad value", []string{"last_error", ""}},
-		{"404 about a model: another key may have it", []reply{says(404, `{"error":{"message":"The model m does not exist","type":"invalid_request_error","code":"model_not_found"}}`)}, "k1 k2", 200, fill + "k2", []string{"models.m.reason", "model_unavailable"}},
+		{"404 about a model: another key may have it", []reply{says(404, `{"error":{"message":"The model m does not exist","type":"invalid_request_error","code":"model_not_found"}}`)}, "k1 k2", 200, "from-k2", []string{"models.m.reason", "model_unavailable"}},
 		{"404 about nothing known", []reply{fails(404, "no such batch")}, "k1", 404, "no such batch", []string{"last_error", ""}},
 		{"418", []reply{fails(418, "teapot")}, "k1", 418, "teapot", []string{"last_error", ""}},
-		{"302", []reply{says(302, "", "Location", "http://127.0.0.1:1/")}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "server_error"}},
-		{"reset", []reply{just(rst{})}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "server_error"}},
-		{"no answer", []reply{just(hang{})}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "timeout"}},
-		{"200 with an error", []reply{says(200, `{"error":{"message":"Rate limit reached","code":"rate_limit_exceeded"}}`), ok}, "k1 k1", 200, fill + "k1", nil},
-		{"200 with HTML", []reply{says(200, "<html><body>hi</body></html>", "Content-Type", "text/html")}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "server_error"}},
-		{"200 cut short", []reply{says(200, `{"id":"c","choices":[{"message":`, "Content-Length", "5000")}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "server_error"}},
-		{"200 that stalls", []reply{stream(map[string]string{"Content-Type": "application/json"}, `{"id":"c"`, hang{})}, "k1 k2", 200, fill + "k2", []string{"last_error.class", "timeout"}},
-		{"200 with nothing", []reply{says(200, "")}, "k1 k2", 200, fill + "k2", []string{"last_error", "", "circuit.failures", "0"}},
-		{"200 with an empty answer", []reply{says(200, `{"id":"c","choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}`)}, "k1 k2", 200, fill + "k2", []string{"last_error", ""}},
+		{"302", []reply{says(302, "", "Location", "http://127.0.0.1:1/")}, "k1 k2", 200, "from-k2", []string{"last_error.class", "server_error"}},
+		{"reset", []reply{just(rst{})}, "k1 k2", 200, "from-k2", []string{"last_error.class", "server_error"}},
+		{"no answer", []reply{just(hang{})}, "k1 k2", 200, "from-k2", []string{"last_error.class", "timeout"}},
+		{"200 with an error", []reply{says(200, `{"error":{"message":"Rate limit reached","code":"rate_limit_exceeded"}}`), ok}, "k1 k1", 200, "from-k1", nil},
+		{"200 with HTML", []reply{says(200, "<html><body>hi</body></html>", "Content-Type", "text/html")}, "k1 k2", 200, "from-k2", []string{"last_error.class", "server_error"}},
+		{"200 cut short", []reply{says(200, `{"id":"c","choices":[{"message":`, "Content-Length", "5000")}, "k1 k2", 200, "from-k2", []string{"last_error.class", "server_error"}},
+		{"200 that stalls", []reply{stream(map[string]string{"Content-Type": "application/json"}, `{"id":"c"`, hang{})}, "k1 k2", 200, "from-k2", []string{"last_error.class", "timeout"}},
+		{"200 with nothing", []reply{says(200, "")}, "k1 k2", 200, "from-k2", []string{"last_error", "", "circuit.failures", "0"}},
+		{"200 with an empty answer", []reply{says(200, `{"id":"c","choices":[{"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}`)}, "k1 k2", 200, "from-k2", []string{"last_error", ""}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newUpstream(t).on("k1", tc.first...)
@@ -196,7 +195,7 @@ func TestBadRequestIsAskedOnceEvenIfListed(t *testing.T) {
 	a.wantOrder("k1")
 }
 
-// TestErrorInStreamOfAClass: what is no retry's business in a 200 stream becomes an error with a status.
+// TestBadRequestInAStream: what no retry can cure becomes an error with a status, also out of a 200 stream.
 func TestBadRequestInAStream(t *testing.T) {
 	for i := range families {
 		f := &families[i]
