@@ -149,16 +149,23 @@ func (f *failover) refuse(late bool, now time.Time) refusal {
 		onlyAuth, last = false, a.Class
 		onlyUnreachable = onlyUnreachable && a.Class == ProviderUnavailable
 	}
+	sentOnce := f.in.final() && f.visit != nil && f.visit.final
 	r := refusal{status: http.StatusBadGateway, code: codeExhausted, message: "no attempt succeeded", local: len(f.failed) == 0}
 	switch {
 	case late:
 		r.status, r.code, r.message = http.StatusGatewayTimeout, codeDeadline, "the request's deadline has passed"
-	case onlyAuth:
+	case onlyAuth && !sentOnce:
 		return f.refuseLocally(now)
+	case onlyAuth:
+		r.message = "the upstream refused its credential"
 	case onlyUnreachable:
 		r.code, r.message = codeUnreachable, "no upstream could be reached"
 	case last == Timeout:
 		r.status, r.code, r.message = http.StatusGatewayTimeout, codeTimeout, "the upstream did not answer in time"
+	}
+	if sentOnce && !late {
+		r.code = codeExhausted
+		r.message += "; a body over the pool's limit for bodies (`limits body`) is not held, so it can be sent only once"
 	}
 	return r
 }
@@ -174,6 +181,9 @@ func (f *failover) refuseLocally(now time.Time) refusal {
 		message := fmt.Sprintf("no key of pool %s serves this API", f.pool.name)
 		if f.in.model != "" {
 			message = fmt.Sprintf("no key of pool %s serves the model %q", f.pool.name, f.in.model)
+		}
+		if f.in.model != "" && f.in.sealed {
+			message += " under this name, and in a compressed body it cannot be renamed"
 		}
 		return refusal{status: http.StatusNotFound, code: codeModelNotServed, message: message}
 	}
@@ -239,6 +249,11 @@ func (f *refusal) event(d dialect.Dialect) []byte {
 	}
 }
 
+// element words it as the last element of an array that stays open.
+func (f *refusal) element(d dialect.Dialect) []byte {
+	return append([]byte(",\r\n"), f.body(d)...)
+}
+
 // write sends a refusal to the caller.
 func (f *refusal) write(w http.ResponseWriter, d dialect.Dialect) error {
 	h := w.Header()
@@ -288,7 +303,7 @@ var statusOf = map[Class]int{
 }
 
 // keep prepares an answer to be passed on as a failure, or returns nil where there is nothing that may be: no answer
-// at all, a body that could not be read to its end, a redirect.
+// at all, a success that was none, a redirect.
 func (x *exchange) keep(v Verdict, d dialect.Dialect, now time.Time) *passOn {
 	if x.response == nil || x.response.StatusCode/100 == 3 {
 		return nil
@@ -316,6 +331,7 @@ func (x *exchange) keep(v Verdict, d dialect.Dialect, now time.Time) *passOn {
 	cleanRetryAfter(kept.header, now)
 	if x.found == FoundError || !x.whole {
 		kept.header.Set("Content-Type", "application/json")
+		kept.header.Del("Content-Encoding")
 	}
 	return kept
 }

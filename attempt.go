@@ -57,6 +57,9 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 	}
 	x.dog.until(limitHeaders, headers, x.begun.Add(headers), deadline)
 	defer x.dog.off()
+	if in.final() {
+		in.rest.clock = &x.dog
+	}
 
 	x.roundTrip(in)
 	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
@@ -77,6 +80,9 @@ func (x *exchange) roundTrip(in *inbound) {
 	x.reused = false
 	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { x.reused = info.Reused }})
 	x.response, x.err = x.visit.provider.transport.RoundTrip(req.WithContext(ctx))
+	if x.err != nil {
+		req.Body.Close() // nobody reads it any more; the transport has closed it, too
+	}
 }
 
 // cause is the limit that ended the exchange, if one did, else err.
@@ -101,7 +107,7 @@ func (x *exchange) close() {
 	}
 	x.cancel(nil)
 	x.held.release()
-	x.settle()
+	x.visit.settle()
 	if x.visit.provider.pool.retired.Load() {
 		x.visit.provider.closeIdle() // Cleanup did, but this connection was not idle then
 	}
@@ -109,10 +115,10 @@ func (x *exchange) close() {
 }
 
 // settle ends what counts as a call under way. The answer is there, but perhaps not yet with the caller.
-func (x *exchange) settle() {
-	if x.visit.calling {
-		x.visit.calling = false
-		x.visit.facts.inFlight.Add(-1)
+func (v *visit) settle() {
+	if v.calling {
+		v.calling = false
+		v.facts.inFlight.Add(-1)
 	}
 }
 
@@ -136,6 +142,9 @@ func (v *visit) request(in *inbound) (*http.Request, error) {
 	v.authorize(req.Header, in)
 	// No GetBody: without it the transport cannot send the body a second time behind our back.
 	req.Body, req.ContentLength = in.bodyFor(v.model)
+	if req.Trailer = in.trailerFor(); len(req.Trailer) > 0 {
+		req.ContentLength = -1 // HTTP/1.1 has trailers only after chunks
+	}
 	return req, nil
 }
 
@@ -192,10 +201,7 @@ func fieldSet(names ...string) map[string]struct{} {
 func upstreamHeader(caller http.Header) http.Header {
 	h := make(http.Header, len(caller)+2)
 	for name, values := range caller {
-		if _, stays := notForUpstream[name]; stays || strings.HasPrefix(name, "X-Forwarded-") {
-			continue
-		}
-		if _, stays := hopByHop[name]; !stays {
+		if travels(name) {
 			h[name] = values
 		}
 	}
@@ -205,6 +211,13 @@ func upstreamHeader(caller http.Header) http.Header {
 		h["User-Agent"] = nil // else the transport sends its own
 	}
 	return h
+}
+
+// travels reports whether a field of the caller's may go upstream.
+func travels(name string) bool {
+	_, private := notForUpstream[name]
+	_, hop := hopByHop[name]
+	return !private && !hop && !strings.HasPrefix(name, "X-Forwarded-")
 }
 
 var identityEncoding = []string{"identity"}
@@ -246,23 +259,30 @@ var limitNames = [...]string{"header limit", "first token limit", "idle limit", 
 type watchdog struct {
 	cancel context.CancelCauseFunc
 
-	mu    sync.Mutex
-	timer *time.Timer
-	fires time.Time // when the timer will
-	due   time.Time // zero: off
-	cause limitError
+	mu       sync.Mutex
+	timer    *time.Timer
+	fires    time.Time // when the timer will
+	due      time.Time // zero: off
+	cause    limitError
+	deadline time.Time
+	paused   time.Duration // the header limit, while the caller is waited for
 }
 
 // until sets it to a limit that ends at due, or to the deadline if that (not being zero) comes first.
 func (d *watchdog) until(what limit, after time.Duration, due, deadline time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cause = limitError{what, after}
-	if !deadline.IsZero() && deadline.Before(due) {
-		d.cause, due = limitError{limit: limitDeadline}, deadline
+	d.deadline, d.paused = deadline, 0
+	d.set(limitError{what, after}, due)
+}
+
+func (d *watchdog) set(cause limitError, due time.Time) {
+	if !d.deadline.IsZero() && (due.IsZero() || d.deadline.Before(due)) {
+		cause, due = limitError{limit: limitDeadline}, d.deadline
 	}
-	d.due = due
+	d.cause, d.due = cause, due
 	switch {
+	case due.IsZero():
 	case d.timer == nil:
 		d.timer, d.fires = time.AfterFunc(time.Until(due), d.fire), due
 	case due.Before(d.fires) || d.fires.IsZero():
@@ -271,11 +291,31 @@ func (d *watchdog) until(what limit, after time.Duration, due, deadline time.Tim
 	}
 }
 
+// pause stops the clock of the header limit while the caller is waited for.
+func (d *watchdog) pause() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.due.IsZero() && d.cause.limit == limitHeaders {
+		d.paused = d.cause.after
+		d.set(limitError{}, time.Time{})
+	}
+}
+
+// resume starts it anew, unless it has been set or stopped meanwhile.
+func (d *watchdog) resume() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.paused > 0 {
+		d.set(limitError{limitHeaders, d.paused}, time.Now().Add(d.paused))
+		d.paused = 0
+	}
+}
+
 // off stops it, for the time that nothing is expected of the upstream.
 func (d *watchdog) off() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.due = time.Time{}
+	d.due, d.paused = time.Time{}, 0
 }
 
 func (d *watchdog) fire() {

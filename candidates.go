@@ -30,6 +30,7 @@ type candidates struct {
 	pool    *pool
 	dialect dialect.Dialect
 	model   string // as asked; empty if the request names none, which restricts nothing
+	sealed  bool   // it cannot be renamed
 	sticky  uint64 // the caller's hash, with the sticky policy
 	start   int    // where this request's order begins, with round_robin
 	tried   []*credential
@@ -130,12 +131,10 @@ func (cs *candidates) pick(last *credential, places where, now time.Time) *crede
 			return math.Log(random()) / float64(c.weight)
 		})
 	case selectLeastInFlight:
-		return cs.best(last, places, now, -1, func(c *credential) float64 {
-			return -float64(c.facts.inFlight.Load()) - random()/2
-		})
+		return cs.leastInFlight(last, places, now, int(random()*float64(len(keys))))
 	case selectSticky:
 		// Rendezvous hashing: when a key goes or comes, only its own callers move.
-		return cs.best(last, places, now, -1, func(c *credential) float64 { return float64(mix(c.hash ^ cs.sticky)) })
+		return cs.nearest(last, places, now)
 	}
 	for i := range keys {
 		if c := keys[(cs.start+i)%len(keys)]; cs.eligible(c, last, places, now) {
@@ -143,6 +142,34 @@ func (cs *candidates) pick(last *credential, places where, now time.Time) *crede
 		}
 	}
 	return nil
+}
+
+// nearest returns the eligible key whose hash, mixed with the caller's, is the highest. The hashes stand side by side:
+// it looks at all of them, and at few of the keys.
+func (cs *candidates) nearest(last *credential, places where, now time.Time) *credential {
+	var best *credential
+	high := uint64(0)
+	for i, hash := range cs.pool.selection.hashes {
+		if s := mix(hash ^ cs.sticky); s >= high && cs.eligible(cs.pool.credentials[i], last, places, now) {
+			best, high = cs.pool.credentials[i], s
+		}
+	}
+	return best
+}
+
+// leastInFlight looks from a random place on, and no further than the first idle key: with many keys that is near.
+func (cs *candidates) leastInFlight(last *credential, places where, now time.Time, start int) *credential {
+	var best *credential
+	least := int64(math.MaxInt64)
+	for i := range cs.pool.credentials {
+		c := cs.pool.credentials[(start+i)%len(cs.pool.credentials)]
+		if n := c.facts.inFlight.Load(); n < least && cs.eligible(c, last, places, now) {
+			if best, least = c, n; n == 0 {
+				break
+			}
+		}
+	}
+	return best
 }
 
 // best returns the eligible key with the highest score; the one at guess (if not negative) wins unseen if it is eligible.
@@ -218,7 +245,7 @@ func sooner(a, b time.Time) time.Time {
 
 // standing looks without claiming.
 func (cs *candidates) standing(c *credential, now time.Time) standing {
-	if !c.serves(cs.dialect, cs.model) {
+	if !c.serves(cs.dialect, cs.model) || cs.sealed && c.provider.sentModel(cs.model) != cs.model {
 		return standing{obstacle: notServing}
 	}
 	return c.look(c.provider.sentModel(cs.model), nil, now)
@@ -390,6 +417,7 @@ const (
 type selection struct {
 	policy      string
 	placeholder string        // sticky
+	hashes      []uint64      // sticky: of the keys, in their order
 	turn        atomic.Uint64 // round_robin
 	shares      []float64     // weighted_random: the running sum of shares, up to 1
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
-	"github.com/llmfailover/caddy-llm-failover/internal/sse"
 )
 
 // failover serves one request.
@@ -43,6 +42,7 @@ type failover struct {
 	retries  int     // charged switches and revisits made
 	failed   []failedAttempt
 	kept     *passOn // the last upstream failure that may be passed on
+	again    bool    // the caller itself tries it again
 	alive    *keepalive
 	cutShort bool // the deadline ended an attempt
 
@@ -75,18 +75,26 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer in.done()
 	in.arrived = time.Now() // how long a caller took to send it is no provider's concern
+	if in.final() {
+		client := http.NewResponseController(w)
+		if r.ProtoMajor == 1 && client.EnableFullDuplex() == nil {
+			// Else net/http would take what is left of the body for itself when the answer begins before its end. In
+			// return nobody else sees to it that nothing which is left becomes the next request.
+			w.Header().Set("Connection", "close")
+		}
+		defer in.rest.finish(client, r.ProtoMajor == 1)
+	}
 	f.in, f.trace.model = in, in.model
-	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model}
+	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model, sealed: in.sealed}
 	switch p.selection.policy {
 	case selectRoundRobin:
 		f.candidates.start = int((p.selection.turn.Add(1) - 1) % uint64(len(p.credentials)))
 	case selectSticky:
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
 	}
-	if p.policy.deadline > 0 {
-		f.deadline = in.arrived.Add(p.policy.deadline)
-	}
-	if p.policy.keepalive > 0 && in.stream && in.route.Generates {
+	f.deadline = p.policy.deadlineFor(in)
+	f.again = isRetry(r.Header)
+	if p.policy.keepalive > 0 && in.stream && in.route.Generates && !in.wantsArray() {
 		f.alive = &keepalive{w: w, interval: p.policy.keepalive}
 		f.alive.start()
 		defer f.alive.stop()
@@ -114,6 +122,7 @@ func (f *failover) turnedAway(err error) error {
 
 // run is the loop: the only place that decides, and the only one that waits.
 func (f *failover) run() error {
+	defer f.abandon()
 	now := time.Now()
 	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy)
 	if act.do == stop { // it waited for its turn until there was no time left
@@ -138,6 +147,14 @@ func (f *failover) run() error {
 		if act.do == stop {
 			return f.giveUp(act.late)
 		}
+	}
+}
+
+// abandon hands back what the last visit holds, if a panic left it that.
+func (f *failover) abandon() {
+	if v := f.visit; v != nil {
+		v.release()
+		v.settle()
 	}
 }
 
@@ -186,11 +203,13 @@ func (f *failover) without() action {
 	if f.visit == nil {
 		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy)
 	}
-	return f.next(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
+	act := f.next(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
+	f.visit.recordLeft(f.verdict, now)
+	return act
 }
 
 func (f *failover) progress(now time.Time) progress {
-	p := progress{attempts: f.trace.attempts, retries: f.retries, elapsed: now.Sub(f.in.arrived), remaining: noDeadline}
+	p := progress{again: f.again, attempts: f.trace.attempts, retries: f.retries, elapsed: now.Sub(f.in.arrived), remaining: noDeadline}
 	if !f.deadline.IsZero() {
 		p.remaining = f.deadline.Sub(now)
 	}
@@ -218,6 +237,9 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	v := f.visit
 	f.trace.attempts++
 	f.trace.provider, f.trace.key = v.provider.name, v.name
+	if f.again && f.trace.attempts == 1 { // a repeat, if not one of ours
+		v.provider.facts.budget.take(f.pool.policy.budget, time.Now())
+	}
 	x := f.pool.send(f.in, v, f.deadline)
 	defer x.close()
 	if x.err == nil {
@@ -226,6 +248,10 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	if f.in.left() {
 		v.release()
 		return true, action{}, f.callerLeft()
+	}
+	if err := f.in.fault(); err != nil && x.err != nil {
+		v.release()
+		return true, action{}, f.unreadable(f.in.Request, err)
 	}
 	now := time.Now()
 	f.verdict = f.classify(x, now)
@@ -236,10 +262,10 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	f.note(x)
 	f.cutShort = f.cutShort || x.metDeadline()
-	v.final = f.in.final() || !f.in.repeatable && x.outcomeUnknown(f.verdict)
-	v.record(f.verdict, x.status(), func() bool {
-		return f.candidates.survey(v.credential, now).free&otherProvider != 0
-	}, now)
+	// A large body is gone once an upstream has had some of it.
+	sent := f.in.final() && (x.response != nil || f.in.rest.begun.Load())
+	v.final = sent || !f.in.repeatable && x.outcomeUnknown(f.verdict)
+	v.record(f.verdict, x.status(), f.othersCanServe, now)
 	next = f.next(options{
 		self: v.look(v.model, v, now).obstacle == free,
 		free: f.candidates.survey(v.credential, now).free,
@@ -282,6 +308,11 @@ func (f *failover) note(x *exchange) {
 func (x *exchange) metDeadline() bool {
 	var l *limitError
 	return errors.As(x.err, &l) && l.limit == limitDeadline
+}
+
+// othersCanServe reports whether another provider is free for the request.
+func (f *failover) othersCanServe() bool {
+	return f.candidates.survey(f.visit.credential, time.Now()).free&otherProvider != 0
 }
 
 // status is the answer's status, 0 if none came.
@@ -329,7 +360,7 @@ func (x *exchange) outcomeUnknown(v Verdict) bool {
 // deliver commits: from here on nothing is replayed.
 func (f *failover) deliver(x *exchange) error {
 	begun := f.alive.stop()
-	if begun && !x.stream {
+	if begun && x.framing != eventStream {
 		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})
 	}
 	h := f.w.Header()
@@ -343,7 +374,7 @@ func (f *failover) deliver(x *exchange) error {
 		return f.openTunnel(x)
 	}
 	if x.whole && !x.stream {
-		x.settle()
+		x.visit.settle()
 		body := x.visit.secret.scrub(x.held.data)
 		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
 			h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -372,6 +403,9 @@ func (f *failover) deliver(x *exchange) error {
 	if err == nil || errors.Is(err, errCallerLeft) || f.in.left() {
 		return nil
 	}
+	if f.in.fault() != nil { // the upstream cannot answer what it did not get
+		panic(http.ErrAbortHandler)
+	}
 	return f.brokenOff(x, &r, err)
 }
 
@@ -384,7 +418,8 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	case errors.As(err, &limit):
 		e = Evidence{Err: limit, Now: now}
 	case errors.Is(err, errEvent):
-		e.Found, e.Body = FoundError, sse.Parse(r.failing, nil).Data
+		e.Found = FoundError
+		e.Body, _ = x.framing.read(r.dialect, r.failing)
 	case errors.Is(err, errNoEnding):
 		e.Found = FoundCut
 	default:
@@ -393,13 +428,13 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	f.verdict = classify(e)
 	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
-	x.visit.record(f.verdict, 0, func() bool { return false }, now)
+	x.visit.record(f.verdict, 0, f.othersCanServe, now)
 	f.logBrokenOff(x, r)
 	if x.stream {
 		event := x.visit.secret.scrub(r.failing)
 		if len(event) == 0 {
 			refusal := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + f.verdict.Reason}
-			event = refusal.event(r.dialect)
+			event = x.framing.write(&refusal, r.dialect)
 		}
 		_ = r.write(event) // the transfer is cut in any case
 	}

@@ -3,6 +3,7 @@ module github.com/llmfailover/caddy-llm-failover
 go 1.26.0
 
 require (
+	github.com/andybalholm/brotli v1.3.0
 	github.com/caddyserver/caddy/v2 v2.11.9
 	github.com/dustin/go-humanize v1.1.0
 	github.com/klauspost/compress v1.20.1

@@ -44,15 +44,15 @@ func (b *bench) clear(start uint64, seq func() uint64) {
 	}
 }
 
-// rest sets it aside for as long as a verdict says, and reports whether that changed anything: a hint, also a late
-// one, never shortens a bench.
-func (b *bench) rest(v Verdict, now time.Time, seq func() uint64) bool {
+// rest sets it aside for as long as a verdict says, and reports whether that changed anything. A hint, also a late one,
+// never shortens a bench; a late one begins none either.
+func (b *bench) rest(v Verdict, start uint64, now time.Time, seq func() uint64) bool {
 	until := now.Add(v.Wait)
-	if b.active(now) && !until.After(b.until) {
+	if b.active(now) && !until.After(b.until) || !b.active(now) && start < b.changed {
 		return false
 	}
-	if !b.active(now) || b.reason != v.Class {
-		b.since = now
+	if !b.active(now) || b.reason.Parent() != v.Class.Parent() {
+		b.since, b.strikes = now, 0
 	}
 	b.reason, b.hint, b.until, b.changed, b.probe = v.Class, v.Hint, until, seq(), nil
 	return true
@@ -64,13 +64,14 @@ func (b *bench) halt(v Verdict, start uint64, now time.Time, base, limit time.Du
 	if start < b.changed {
 		if b.active(now) && v.Wait > 0 {
 			v.Class = b.reason
-			b.rest(v, now, seq)
+			b.rest(v, start, now, seq)
 		}
 		return
 	}
-	if b.reason != v.Class {
-		*b = bench{reason: v.Class, since: now}
+	if b.reason.Parent() != v.Class.Parent() { // another trouble; a finer class of the same is not
+		*b = bench{since: now}
 	}
+	b.reason = v.Class
 	b.strikes++
 	d := v.Wait
 	if d <= 0 {

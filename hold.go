@@ -15,19 +15,14 @@
 package llmfailover
 
 import (
-	"bytes"
-	"compress/gzip"
-	"compress/zlib"
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
-	"github.com/llmfailover/caddy-llm-failover/internal/sse"
 )
 
 // What is held of an answer until it can be judged.
@@ -39,18 +34,17 @@ const (
 	// errorBodyTime is how long the body of a failure may take. Its status has already said that it is one.
 	errorBodyTime = 2 * time.Second
 
-	maxDecoderMemory = 64 << 20 // for an answer in zstd
-
 	// readSize is the least that one read of a stream may bring. Events are small; larger ones make the buffer grow.
 	readSize = 4 << 10
 )
 
 // answer is what was held of an exchange's answer.
 type answer struct {
-	held    *buffer // what was read and not yet handed on
-	whole   bool    // held is all of it
-	stream  bool    // it is an event stream
-	decoded bool    // held is not in the encoding that the header tells
+	held    *buffer  // what was read and not yet handed on
+	whole   bool     // held is all of it
+	stream  bool     // it is a stream of events
+	framing *framing // of that
+	decoded bool     // held is not in the encoding that the header tells
 	found   Finding
 	failing []byte // with FoundError: the error object; it aliases held
 }
@@ -81,42 +75,42 @@ func (x *exchange) hold(in *inbound, p *policy, deadline time.Time) {
 		x.held = newBuffer(0)
 		return
 	}
-	if strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream") {
-		x.stream = true
-		x.holdStream(in, p, deadline)
+	switch {
+	case strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream"):
+		x.framing = eventStream
+	case in.route.Stream && isJSONType(h) && x.isArray(): // Gemini streams so, if not asked for alt=sse
+		x.framing = elements
+	default:
+		x.holdPlain(in, p, deadline)
 		return
 	}
-	x.holdPlain(in, p, deadline)
+	x.stream = true
+	x.holdStream(in, p, deadline)
 }
 
-// decode makes the answer readable. We ask for none of these encodings; some upstreams use them all the same. It
-// reports false for one that we cannot read, and so cannot judge.
+// decode makes the answer readable. We ask for no coding; some upstreams use one all the same. It reports false for
+// what we cannot read, and so cannot judge.
 func (x *exchange) decode() (readable bool, err error) {
-	body := x.response.Body
-	var r io.Reader
-	switch strings.ToLower(x.response.Header.Get("Content-Encoding")) {
-	case "", "identity":
+	coding := codingOf(x.response.Header)
+	if coding == "" {
 		return true, nil
-	case "gzip":
-		r, err = gzip.NewReader(body)
-	case "deflate":
-		r, err = zlib.NewReader(body)
-	case "zstd":
-		r, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDecoderMemory))
-	default:
-		return false, nil
 	}
-	if err != nil {
+	body := x.response.Body
+	d, err := newDecoder(coding, body)
+	switch {
+	case errors.Is(err, errCoding):
+		return false, nil
+	case err != nil:
 		return false, err
 	}
-	x.response.Body = decodedBody{r, body}
+	x.response.Body = readCloser{d, body}
 	x.response.ContentLength = -1
 	x.decoded = true
 	return true, nil
 }
 
-// decodedBody reads through a decoder and closes what is beneath.
-type decodedBody struct {
+// readCloser reads through something and closes what is beneath.
+type readCloser struct {
 	io.Reader
 	io.Closer
 }
@@ -178,6 +172,21 @@ func isJSONType(h http.Header) bool {
 	return ct == "" || strings.Contains(ct, "json")
 }
 
+// isArray looks whether the answer begins as an array, which takes nothing of it away.
+func (x *exchange) isArray() bool {
+	r := bufio.NewReaderSize(x.response.Body, readSize)
+	x.response.Body = readCloser{r, x.response.Body}
+	for n := 1; ; n++ {
+		b, err := r.Peek(n)
+		if err != nil {
+			return false
+		}
+		if c := b[n-1]; c > ' ' {
+			return c == '['
+		}
+	}
+}
+
 // holdStream reads a stream up to its first content.
 func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	x.held = newBuffer(readSize)
@@ -185,16 +194,14 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	judged := 0       // how much of held has been looked at
 	began := false    // an event of the answer has come, if an empty one
 	finished := false // a finish reason has come
-	var scratch []byte
 	look := func(raw []byte) (stop bool) {
 		judged += len(raw)
-		ev := sse.Parse(raw, scratch)
-		began = began || len(ev.Data) > 0
-		signal := in.route.Dialect.Event(ev.Name, ev.Data)
+		data, signal := x.framing.read(in.route.Dialect, raw)
+		began = began || len(data) > 0
 		finished = finished || signal&dialect.Finished != 0
 		switch {
 		case signal&dialect.Failed != 0:
-			x.found, x.failing = FoundError, ev.Data
+			x.found, x.failing = FoundError, data
 		case signal&dialect.Content != 0:
 		case signal&dialect.Terminal != 0:
 			x.found = FoundEmpty
@@ -209,8 +216,8 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 		if !in.route.Generates && n > 0 {
 			return
 		}
-		if hasLineEnd(x.held.data[len(x.held.data)-n:]) {
-			for size := sse.Next(x.held.data[judged:]); size > 0; size = sse.Next(x.held.data[judged:]) {
+		if x.framing.mayEnd(x.held.data[len(x.held.data)-n:]) {
+			for size := x.framing.next(x.held.data[judged:]); size > 0; size = x.framing.next(x.held.data[judged:]) {
 				if look(x.held.data[judged : judged+size]) {
 					return
 				}
@@ -226,8 +233,8 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 		x.whole = true
 		switch {
 		case !in.route.Generates:
-		case judged < len(x.held.data) && look(x.held.data[judged:]): // an event without the blank line after it
-		case began && !finished:
+		case x.framing.tail && judged < len(x.held.data) && look(x.held.data[judged:]):
+		case began && !finished, !x.framing.tail:
 			x.found, x.err = FoundCut, io.ErrUnexpectedEOF
 		default:
 			x.found = FoundEmpty
@@ -248,11 +255,6 @@ func (x *exchange) drain() {
 			return
 		}
 	}
-}
-
-// hasLineEnd reports whether b may complete an event; if not, a long one need not be searched again from its start.
-func hasLineEnd(b []byte) bool {
-	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0
 }
 
 // span is a time by which something must have come.

@@ -158,6 +158,19 @@ func classSet(given []Class, fallback ...Class) map[Class]bool {
 	return set
 }
 
+// deadlineFor is when the request must have its first content: by the pool's deadline, or by when the caller will have
+// given up if that comes first; zero if there is none.
+func (p *policy) deadlineFor(in *inbound) time.Time {
+	limit := p.deadline
+	if said := patience(in.Header); said > p.minAttempt && (limit == 0 || said < limit) {
+		limit = said
+	}
+	if limit == 0 {
+		return time.Time{}
+	}
+	return in.arrived.Add(limit)
+}
+
 // retries reports whether another try may follow a failure of this class at all.
 func (p *policy) retries(c Class) bool {
 	return c.Parent() != BadRequest && (p.on[c] || p.on[c.Parent()])
@@ -206,6 +219,7 @@ type progress struct {
 	repeats   int           // same-key waits done in this visit
 	probe     bool          // the visit is a probe
 	final     bool          // it cannot or may not be sent again
+	again     bool          // the caller itself tries it again, and does the waiting
 	elapsed   time.Duration // since the request arrived
 	remaining time.Duration // until the deadline
 }
@@ -292,7 +306,7 @@ func stayAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 	}
 	switch how {
 	case waiting, once:
-		if p.repeats >= len(pol.sameKey) || how == once && p.repeats > 0 {
+		if p.again || p.repeats >= len(pol.sameKey) || how == once && p.repeats > 0 {
 			return action{}
 		}
 		wait := pol.sameKey[p.repeats]

@@ -104,6 +104,7 @@ func (p *pool) ready() {
 		total += float64(c.weight)
 	}
 	for _, c := range p.credentials {
+		p.selection.hashes = append(p.selection.hashes, c.hash)
 		sum += float64(c.weight)
 		p.selection.shares = append(p.selection.shares, sum/total)
 	}
@@ -202,6 +203,7 @@ func loadTransport(ctx caddy.Context, config *Provider) (http.RoundTripper, erro
 	if !ok {
 		return nil, fmt.Errorf("transport: %T is not supported; use `transport http`", module)
 	}
+	t.Transport.DialContext = readToTheEnd(t.Transport.DialContext)
 	if t.ProxyProtocolEnabled() {
 		return nil, errors.New("transport: proxy_protocol makes no sense towards an LLM provider, and is not supported")
 	}

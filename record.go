@@ -105,7 +105,7 @@ func (v *visit) recordKey(verdict Verdict, now time.Time) {
 			return
 		}
 		verdict.Wait = pol.limitedHalt
-		k.limited.rest(verdict, now, nextSequence)
+		k.limited.rest(verdict, v.started, now, nextSequence)
 	case AuthError:
 		k.rejected.halt(verdict, v.started, now, pol.recheck, pol.recheck, nextSequence)
 	case QuotaExhausted, BillingError:
@@ -118,7 +118,7 @@ func (v *visit) recordKey(verdict Verdict, now time.Time) {
 
 // rest benches for as long as the upstream said. The visit may still wait for that itself.
 func (v *visit) rest(b *bench, verdict Verdict, now time.Time) {
-	if b.rest(verdict, now, nextSequence) {
+	if b.rest(verdict, v.started, now, nextSequence) {
 		v.own = append(v.own, b.changed)
 	}
 }

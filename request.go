@@ -20,9 +20,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -37,21 +38,20 @@ type inbound struct {
 	path    string // escaped
 	query   string // raw, without the caller's key
 	model   string // as asked; empty if none was found
-	modelAt [2]int // where its JSON text stands in the body; zero if it is not there
+	modelAt [2]int // where it stands in the body; zero if it is not there or cannot be replaced
+	form    bool   // the body is a form; else the model in it is JSON
+	sealed  bool   // the body is compressed: the model in it cannot be replaced
 	stream  bool
 	upgrade *upgrade // nil: not asked for
 	arrived time.Time
 
 	body *buffer
-	rest io.Reader // what follows body, where it is too large to be held; it can be sent once
-	size int64     // of the whole body; -1 if not known
+	rest *remainder // what follows body, where it is too large to be held
+	size int64      // of the whole body; -1 if not known
 
 	// repeatable: it may be sent again even if the outcome of an earlier attempt is not known.
 	repeatable bool
 }
-
-// peekLimit is how much of a body that is not held is searched for the model.
-const peekLimit = 64 << 10
 
 // read reads a request. An error is the caller's fault, or the caller has left.
 func read(r *http.Request, limit int64) (*inbound, error) {
@@ -71,21 +71,10 @@ func read(r *http.Request, limit int64) (*inbound, error) {
 	if err := in.hold(limit); err != nil {
 		return nil, err
 	}
-	if in.route.Model == "" && isJSON(r.Header) {
-		top := peek(in.body.data)
-		in.model, in.modelAt = top.model, top.modelAt
-		in.stream = in.stream || top.stream
-		in.repeatable = in.repeatable && !top.background
+	if in.route.Model == "" {
+		in.look()
 	}
 	return in, nil
-}
-
-func isJSON(h http.Header) bool {
-	if h.Get("Content-Encoding") != "" {
-		return false
-	}
-	ct := h.Get("Content-Type")
-	return ct == "" || strings.Contains(ct, "json")
 }
 
 // hold reads the body up to limit; what is beyond it stays to be read by the one attempt that then is possible.
@@ -102,12 +91,12 @@ func (in *inbound) hold(limit int64) error {
 	}
 	switch {
 	case in.size > limit:
-		in.rest = in.Body
+		in.rest = &remainder{from: in.Body}
 	case in.size < 0 && int64(len(in.body.data)) == want: // full: is there more?
 		var one [1]byte
 		n, err := io.ReadFull(in.Body, one[:])
 		if n == 1 {
-			in.rest = io.MultiReader(bytes.NewReader(one[:]), in.Body)
+			in.rest = &remainder{from: io.MultiReader(bytes.NewReader(one[:]), in.Body)}
 		} else if !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -139,8 +128,21 @@ func readUpTo(r io.Reader, buf []byte, limit, size int64) ([]byte, error) {
 	return buf, nil
 }
 
-// final reports whether the request cannot be sent again at all.
+// wantsArray reports whether the stream that the caller asks for is an array: Gemini's, without alt=sse.
+func (in *inbound) wantsArray() bool {
+	return in.route.Stream && !slices.Contains(strings.Split(in.query, "&"), "alt=sse")
+}
+
+// final reports whether the request can be sent once only.
 func (in *inbound) final() bool { return in.rest != nil }
+
+// fault is what went wrong while the caller sent the rest of a large body.
+func (in *inbound) fault() error {
+	if in.rest == nil || !in.rest.ended.Load() {
+		return nil
+	}
+	return in.rest.err
+}
 
 // done gives the body back. Attempts that still read it keep it until they are closed.
 func (in *inbound) done() {
@@ -162,7 +164,10 @@ func (in *inbound) bodyFor(model string) (io.ReadCloser, int64) {
 	data, size := in.body.data, in.size
 	parts := [3][]byte{data}
 	if in.modelAt[1] > 0 && model != in.model {
-		name := quoteJSON(model)
+		name := []byte(model)
+		if !in.form {
+			name = quoteJSON(model)
+		}
 		parts = [3][]byte{data[:in.modelAt[0]], name, data[in.modelAt[1]:]}
 		if size >= 0 {
 			size += int64(len(name) - (in.modelAt[1] - in.modelAt[0]))
@@ -170,6 +175,27 @@ func (in *inbound) bodyFor(model string) (io.ReadCloser, int64) {
 	}
 	in.body.retain()
 	return &bodyReader{parts: parts, rest: in.rest, body: in.body}, size
+}
+
+// trailerFor returns the trailer fields that may travel. Those of a body that is not held come with its end: their
+// values are set when it is read, as the transport expects it.
+func (in *inbound) trailerFor() http.Header {
+	if len(in.Trailer) == 0 || in.body == nil {
+		return nil
+	}
+	trailer := make(http.Header, len(in.Trailer))
+	copyValues := func() {
+		for name, values := range in.Trailer {
+			if travels(name) {
+				trailer[name] = values
+			}
+		}
+	}
+	copyValues()
+	if in.rest != nil {
+		in.rest.atEnd = copyValues
+	}
+	return trailer
 }
 
 // pathFor is the escaped path for an attempt, with the model's name replaced where the path holds it.
@@ -201,120 +227,64 @@ func withoutKey(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// topLevel is what is looked for at the top level of a JSON body.
-type topLevel struct {
-	model      string
-	modelAt    [2]int
-	stream     bool
-	background bool
+// remainder is what follows the held beginning of a body that is too large to be held: the caller's connection. It can
+// be sent once.
+type remainder struct {
+	from  io.Reader
+	begun atomic.Bool // it has been read from
+	ended atomic.Bool // to its end, or to an error
+	err   error       // that error, once ended is set
+	clock *watchdog   // of the attempt, which answers for the time after the caller's bytes came, not before
+	atEnd func()      // if not nil
+
+	mu     sync.Mutex // held by who reads: the transport still may when the answer has come
+	closed bool
 }
 
-// peek finds them in one pass over the top level, which skips strings by their quotes: a search for one absent field
-// with a general parser costs more than all the rest of a large request. Of a field that stands twice the last counts,
-// as most parsers have it. A body that is not a JSON object gives nothing.
-func peek(b []byte) topLevel {
-	var top topLevel
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '{' {
-		return top
+// Read implements io.Reader.
+func (r *remainder) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, errBodyClosed
 	}
-	i++
-	for {
-		i = skipSpace(b, i)
-		if i >= len(b) || b[i] != '"' {
-			return top
-		}
-		keyEnd := skipString(b, i)
-		key := b[i:keyEnd]
-		if i = skipSpace(b, keyEnd); i >= len(b) || b[i] != ':' {
-			return top
-		}
-		start := skipSpace(b, i+1)
-		end := skipValue(b, start)
-		if start >= end {
-			return top
-		}
-		if i = skipSpace(b, end); i >= len(b) { // the value may go on in what is not held
-			return top
-		}
-		top.note(key, b[start:end], start)
-		if b[i] != ',' {
-			return top
-		}
-		i++
+	if r.clock != nil {
+		r.clock.pause()
+		defer r.clock.resume()
 	}
+	n, err := r.from.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err != io.EOF {
+		r.err = err
+	} else if r.atEnd != nil {
+		r.atEnd()
+	}
+	r.ended.Store(true)
+	return n, err
 }
 
-func (t *topLevel) note(key, value []byte, at int) {
-	if bytes.IndexByte(key, '\\') >= 0 {
-		key = []byte(strconv.Quote(gjson.ParseBytes(key).String()))
-	}
-	switch string(key) {
-	case `"model"`:
-		t.model, t.modelAt = "", [2]int{}
-		if value[0] == '"' {
-			t.model, t.modelAt = gjson.ParseBytes(value).String(), [2]int{at, at + len(value)}
-		}
-	case `"stream"`:
-		t.stream = string(value) == "true"
-	case `"background"`:
-		t.background = string(value) == "true"
-	}
-}
+// lingerTime is how long a caller may still send a body that has been answered.
+const lingerTime = time.Second
 
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
-		i++
+// finish sees to it that nobody reads from the caller any more when the handler returns. A caller who still sends may
+// lose the answer if it is hung up on (RFC 9112 section 9.6), so what it sends is taken for a moment.
+func (r *remainder) finish(client *http.ResponseController, linger bool) {
+	if r.ended.Load() {
+		return
 	}
-	return i
-}
-
-// skipString returns the index after the string that begins at i, or the end of b.
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return len(b)
-		}
-		end := i + n
-		escapes := 0
-		for b[end-1-escapes] == '\\' {
-			escapes++
-		}
-		i = end + 1
-		if escapes%2 == 0 {
-			return i
-		}
+	until := time.Now()
+	if linger && client.Flush() == nil {
+		until = until.Add(lingerTime)
 	}
-	return len(b)
-}
-
-// skipValue returns the index after the value that begins at i. What is no value ends at i or wherever it stops making
-// sense: the body goes upstream as it is in any case.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			i = skipString(b, i)
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth <= 0 {
-				return i + 1 + min(depth, 0) // a bracket too many belongs to what is outside
-			}
-		case ',', ' ', '\n', '\r', '\t':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
+	if client.SetReadDeadline(until) != nil {
+		return
 	}
-	return i
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	_, _ = io.Copy(io.Discard, r.from)
 }
 
 // bodyReader reads a held body for one attempt. The transport may close it while it reads, so both take the lock:
@@ -322,7 +292,7 @@ func skipValue(b []byte, i int) int {
 type bodyReader struct {
 	mu    sync.Mutex
 	parts [3][]byte
-	rest  io.Reader
+	rest  *remainder
 	body  *buffer // nil once closed
 }
 
@@ -337,7 +307,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return rest.Read(p) // the caller's connection: not under the lock, since it may block
 }
 
-func (r *bodyReader) readHeld(p []byte) (n int, rest io.Reader, err error) {
+func (r *bodyReader) readHeld(p []byte) (n int, rest *remainder, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.body == nil {
@@ -350,8 +320,12 @@ func (r *bodyReader) readHeld(p []byte) (n int, rest io.Reader, err error) {
 			n += k
 		}
 	}
-	if n == 0 && r.rest == nil && len(p) > 0 {
+	switch {
+	case n > 0 || len(p) == 0:
+	case r.rest == nil:
 		err = io.EOF
+	default:
+		r.rest.begun.Store(true) // under the lock: once it is closed, this cannot change any more
 	}
 	return n, r.rest, err
 }

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
-	"github.com/llmfailover/caddy-llm-failover/internal/sse"
 )
 
 // maxEvent is the largest event of a stream that is looked at whole; of a larger one the rest goes to the caller
@@ -59,8 +58,8 @@ func (r *relay) stream(p *policy) error {
 	r.awaitContent()
 	var over error // why the upstream's bytes have ended
 	for fresh := buf.data; ; {
-		if hasLineEnd(fresh) {
-			n := sse.Last(buf.data)
+		if r.x.framing.mayEnd(fresh) {
+			n := r.x.framing.last(buf.data)
 			done, err := r.events(buf.data[:n])
 			if err != nil {
 				return err
@@ -70,6 +69,10 @@ func (r *relay) stream(p *policy) error {
 				return nil
 			}
 			buf.data = buf.data[:copy(buf.data, buf.data[n:])]
+		}
+		if len(buf.data) > maxEvent && !r.x.framing.tail { // the rest of it cannot be told from an event
+			r.x.stream = false
+			return r.plain(p)
 		}
 		if len(buf.data) > maxEvent { // too large to be an error or an ending
 			if err := r.write(buf.data); err != nil {
@@ -103,16 +106,15 @@ func (r *relay) awaitContent() {
 // events writes whole events. It looks into them only where a cheap search says that it must, or for content where
 // the time between contents is limited.
 func (r *relay) events(b []byte) (done bool, err error) {
-	if !r.judged || r.idleContent == 0 && !r.dialect.Notable(b) {
+	if !r.judged || r.idleContent == 0 && !r.x.framing.notable(r.dialect, b) {
 		return false, r.write(b)
 	}
 	for at := 0; at < len(b); {
-		size := sse.Next(b[at:])
+		size := r.x.framing.next(b[at:])
 		if size == 0 {
 			size = len(b) - at
 		}
-		ev := sse.Parse(b[at:at+size], nil)
-		signal := r.dialect.Event(ev.Name, ev.Data)
+		_, signal := r.x.framing.read(r.dialect, b[at:at+size])
 		if signal&dialect.Failed != 0 {
 			r.failing = b[at : at+size]
 			if err := r.write(b[:at]); err != nil {
@@ -134,7 +136,7 @@ func (r *relay) events(b []byte) (done bool, err error) {
 
 // end is what the end of the upstream's bytes means.
 func (r *relay) end(err error) error {
-	if tail := r.x.held.data; len(tail) > 0 && err == io.EOF { // an event without the blank line after it
+	if tail := r.x.held.data; len(tail) > 0 && err == io.EOF && r.x.framing.tail {
 		if done, err := r.events(tail); done || err != nil {
 			return err
 		}

@@ -262,10 +262,15 @@ func (f *failover) switchProtocols() (io.ReadWriteCloser, error) {
 		if err := control.Flush(); err != nil {
 			return nil, err
 		}
-		if reader, _ := caddyhttp.IdleTimeoutsFromContext(f.in.Context()); reader != nil {
+		c := &streamConn{f.in.upgrade.body, f.w, control, control}
+		reader, writer := caddyhttp.IdleTimeoutsFromContext(f.in.Context())
+		if reader != nil {
 			reader.Override(noDeadline, 0) // a body may not pause for long, a tunnel may
 		}
-		return &streamConn{f.in.upgrade.body, f.w, control}, nil
+		if writer != nil { // it takes no deadline while it writes; what is beneath it does
+			c.below = writer.Ctrl
+		}
+		return c, nil
 	}
 	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{websocket}
 	f.w.WriteHeader(http.StatusSwitchingProtocols)
@@ -297,6 +302,7 @@ type streamConn struct {
 	io.ReadCloser // the request's body
 	w             http.ResponseWriter
 	control       *http.ResponseController
+	below         *http.ResponseController // which may be used while Write runs
 }
 
 // Write implements io.Writer. Nothing waits for more to come.
@@ -325,7 +331,7 @@ func (t *tunnel) serve(ctx context.Context) error {
 	broke := t.watch(ctx)
 	t.upstream.Close()
 	if c, ok := t.caller.(*streamConn); ok && !t.ended[fromUpstream] {
-		_ = c.control.SetWriteDeadline(time.Now()) // else a caller who does not read holds the one who writes
+		_ = c.below.SetWriteDeadline(time.Now()) // else a caller who does not read holds the one who writes
 	}
 	t.caller.Close()
 	both.Wait()
