@@ -282,6 +282,9 @@ func (x *exchange) copyHeader(to http.Header) {
 		}
 	}
 	dropConnectionFields(to, from["Connection"])
+	if _, given := from["Content-Type"]; !given {
+		to["Content-Type"] = nil // else net/http guesses one
+	}
 	to.Del("Location") // of no use to the caller, who does not know this upstream
 	if x.decoded {
 		to.Del("Content-Encoding")

@@ -55,7 +55,11 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 			headers = streamHeaders
 		}
 	}
-	x.dog.until(limitHeaders, headers, x.begun.Add(headers), deadline)
+	what := limitHeaders
+	if in.stream && in.route.Generates && p.policy.firstToken < headers {
+		what, headers = limitFirstToken, p.policy.firstToken
+	}
+	x.dog.until(what, headers, x.begun.Add(headers), deadline)
 	defer x.dog.off()
 	if in.final() {
 		in.rest.clock = &x.dog
@@ -138,6 +142,9 @@ func (v *visit) request(in *inbound) (*http.Request, error) {
 		req.Header = req.Header.Clone() // the operations may write into the caller's values
 		req = req.WithContext(in.Context())
 		ops.ApplyToRequest(req)
+	}
+	for _, field := range v.provider.pool.authFields {
+		req.Header.Del(field)
 	}
 	v.authorize(req.Header, in)
 	// No GetBody: without it the transport cannot send the body a second time behind our back.

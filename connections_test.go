@@ -171,7 +171,7 @@ func TestTLSAndHTTP2Upstreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := secure(t).on("k1", tc.script)
-			s := serve(t, pair(a, short, trusting))
+			s := serve(t, pair(a, quick, trusting, "timeouts {\nheaders 3s\n}"))
 			want := f.begin + f.text("from-"+tc.order[len(tc.order)-2:]) + f.end
 			if got := s.post(f.path, strings.Replace(f.request, `"hi"`, `"`+strings.Repeat("hi", 1<<20)+`"`, 1)).want(200); got.body != want {
 				t.Errorf("%.300q", got.body)

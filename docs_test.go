@@ -17,18 +17,28 @@ package llmfailover
 import (
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
 )
 
 // docFiles are the documents whose words are held to the code.
-var docFiles = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md"}
+var docFiles = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", docStreaming, docClassification}
+
+const (
+	docStreaming      = "docs/streaming.md"
+	docClassification = "docs/classification.md"
+)
 
 func readDoc(t *testing.T, file string) string {
 	t.Helper()
@@ -151,7 +161,7 @@ func TestDocsAreComplete(t *testing.T) {
 		"mode":    halfOpenModes,
 		"code": {
 			codeAllHalted, codeAllOpen, codeAllCooling, codeCredentials, codeUnreachable, codeTimeout, codeDeadline, codeExhausted,
-			codeQueueFull, codeModelNotServed, codeInvalidRequest, codeFailedMidStream,
+			codeQueueFull, codeModelNotServed, codeInvalidRequest, codeFailedMidStream, codeUpstreamError,
 		},
 		"placeholder": {
 			"{http.llm_failover.pool}", "{http.llm_failover.provider}", "{http.llm_failover.key}", "{http.llm_failover.attempts}",
@@ -174,35 +184,44 @@ func texts[T ~string](words []T) []string {
 	return all
 }
 
+// anchorsOf are what links to a document's headings may name.
+func anchorsOf(doc string) map[string]bool {
+	anchors := make(map[string]bool)
+	for line := range strings.Lines(doc) {
+		if title := strings.TrimLeft(line, "#"); title != line {
+			anchors[strings.Map(func(r rune) rune {
+				switch {
+				case r == ' ':
+					return '-'
+				case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+					return r
+				}
+				return -1
+			}, strings.ToLower(strings.TrimSpace(title)))] = true
+		}
+	}
+	return anchors
+}
+
 // TestDocsLinks follows the links between the project's own files and headings, and the names of files in backquotes.
 func TestDocsLinks(t *testing.T) {
 	for _, file := range docFiles {
 		doc := readDoc(t, file)
-		anchors := make(map[string]bool)
-		for line := range strings.Lines(doc) {
-			if title := strings.TrimLeft(line, "#"); title != line {
-				anchor := strings.Map(func(r rune) rune {
-					switch {
-					case r == ' ':
-						return '-'
-					case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
-						return r
-					}
-					return -1
-				}, strings.ToLower(strings.TrimSpace(title)))
-				anchors[anchor] = true
-			}
-		}
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(doc, -1) {
-			target, anchor, _ := strings.Cut(m[1], "#")
-			switch {
-			case strings.Contains(target, "://"):
-			case target != "":
-				if _, err := os.Stat(path.Clean(target)); err != nil {
-					t.Errorf("%s: %v", file, err)
-				}
-			case !anchors[anchor]:
-				t.Errorf("%s: there is no heading for #%s", file, anchor)
+			target, anchor, anchored := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			linked := file
+			if target != "" {
+				linked = path.Join(path.Dir(file), target)
+			}
+			if _, err := os.Stat(linked); err != nil {
+				t.Errorf("%s: %v", file, err)
+				continue
+			}
+			if anchored && !anchorsOf(readDoc(t, linked))[anchor] {
+				t.Errorf("%s: there is no heading in %s for #%s", file, linked, anchor)
 			}
 		}
 		for _, m := range regexp.MustCompile("`([a-z_/]+\\.go)`").FindAllStringSubmatch(doc, -1) {
@@ -211,6 +230,144 @@ func TestDocsLinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDocsErrorEvents compares the error events that docs/streaming.md shows with what callers get.
+func TestDocsErrorEvents(t *testing.T) {
+	var shown []string
+	for _, s := range snippetsOf(t, readDoc(t, docStreaming)) {
+		shown = append(shown, s.text)
+	}
+	cut := classify(Evidence{Status: 200, Found: FoundCut})
+	refused := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + cut.Reason}
+	sent := map[string][]byte{"gemini's array": elements.write(&refused, dialect.Gemini)}
+	for _, d := range dialect.All {
+		sent[string(d)] = eventStream.write(&refused, d)
+	}
+	for name, event := range sent {
+		text := strings.TrimRight(strings.ReplaceAll(string(event), "\r\n", "\n"), "\n") + "\n"
+		if !slices.Contains(shown, text) {
+			t.Errorf("%s does not show the error event of %s:\n%s", docStreaming, name, text)
+		}
+	}
+}
+
+// tableRow is a row of a table that begins with a class.
+var tableRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|.*\\|$")
+
+func cellsOf(row string) []string {
+	cells := strings.Split(strings.Trim(row, "|"), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+// TestDocsExamples looks up the failures that the tables show.
+func TestDocsExamples(t *testing.T) {
+	rows := append(readCorpus(t, "testdata/corpus/failures.jsonl"), readCorpus(t, "testdata/corpus/variations.jsonl")...)
+	quoted := regexp.MustCompile("`([^`]+)`")
+	seen := make(map[string]bool)
+	for _, m := range tableRow.FindAllStringSubmatch(readDoc(t, docClassification), -1) {
+		cells := cellsOf(m[0])
+		if len(cells) != 5 || !slices.Contains(Classes, Class(m[1])) {
+			continue
+		}
+		id := strings.Trim(cells[4], "`")
+		i := slices.IndexFunc(rows, func(r corpusRow) bool { return r.ID == id })
+		if i < 0 {
+			t.Errorf("%s: the corpus has no line %s", docClassification, id)
+			continue
+		}
+		seen[m[1]] = true
+		row := &rows[i]
+		v := classify(row.evidence())
+		if row.Class != m[1] || string(v.Class) != m[1] || row.Scope != cells[3] || string(v.Scope) != cells[3] {
+			t.Errorf("%s: %s is shown as %s/%s, labelled %s/%s and judged %s/%s", docClassification, id, m[1], cells[3], row.Class, row.Scope, v.Class, v.Scope)
+		}
+		if row.Status != 0 && !strings.HasSuffix(cells[1], strconv.Itoa(row.Status)) {
+			t.Errorf("%s: %s has the status %d", docClassification, id, row.Status)
+		}
+		if q := quoted.FindStringSubmatch(cells[2]); q != nil && !strings.Contains(row.Body, q[1]) {
+			t.Errorf("%s: %s does not say %s but %s", docClassification, id, q[1], row.Body)
+		}
+	}
+	for _, m := range tableRow.FindAllStringSubmatch(readDoc(t, "README.md"), -1) {
+		cells := cellsOf(m[0])
+		if len(cells) != 5 || !slices.Contains(Classes, Class(m[1])) {
+			continue
+		}
+		seen["README.md "+m[1]] = true
+		for _, q := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			if !slices.ContainsFunc(rows, func(r corpusRow) bool { return r.Class == m[1] && strings.Contains(r.Body, q[1]) }) {
+				t.Errorf("README.md: no %s in the corpus says %s", m[1], q[1])
+			}
+		}
+	}
+	for _, class := range texts(Classes) {
+		for _, place := range []string{class, "README.md " + class} {
+			if !seen[place] {
+				t.Errorf("there is no example: %s", place)
+			}
+		}
+	}
+}
+
+// TestDocsVerdicts runs the classify command as it is shown and compares what it says.
+func TestDocsVerdicts(t *testing.T) {
+	found := 0
+	for _, file := range docFiles {
+		snippets := snippetsOf(t, readDoc(t, file))
+		for i, s := range snippets {
+			before, command, ok := strings.Cut(s.text, "llm-failover classify ")
+			if s.language != "sh" || !ok || strings.Contains(command, "--jsonl") || i+1 == len(snippets) {
+				continue
+			}
+			found++
+			// The body is the first word in quotes of what stands before the command.
+			body := ""
+			if _, rest, quoted := strings.Cut(before, "'"); quoted {
+				body, _, _ = strings.Cut(rest, "'")
+				body = strings.ReplaceAll(body, `\n`, "\n")
+			}
+			cmd := classifyCommand()
+			if err := cmd.ParseFlags(shellWords(command)); err != nil {
+				t.Fatal(err)
+			}
+			flags := caddycmd.Flags{FlagSet: cmd.Flags()}
+			headers, err := flags.GetStringArray("header")
+			if err != nil {
+				t.Fatal(err)
+			}
+			row, err := recordedFrom(flags, headers, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			if err := explain(&said, classify(row.evidence(time.Now()))); err != nil {
+				t.Fatal(err)
+			}
+			if said.String() != snippets[i+1].text {
+				t.Errorf("%s:%d: the command says\n%s", file, s.line, said.String())
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no command was found")
+	}
+}
+
+// shellWords splits a command at its spaces; single quotes hold a word together.
+func shellWords(command string) []string {
+	var words []string
+	for i, part := range strings.Split(command, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	return words
 }
 
 // fileExists looks for a source file by its path, or by its name alone anywhere in the module.

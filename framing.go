@@ -52,7 +52,7 @@ var eventStream = &framing{
 }
 
 // elements is a JSON array that comes bit by bit, as Gemini streams unless it is asked for alt=sse. Its end is the
-// closing bracket: no answer is complete without it, whatever its finish reason.
+// closing bracket: no answer is complete without it, whatever its finish reason, and nothing after it is waited for.
 var elements = &framing{
 	mayEnd: func(b []byte) bool { return bytes.IndexByte(b, '}') >= 0 || bytes.IndexByte(b, ']') >= 0 },
 	next:   dialect.NextElement,

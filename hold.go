@@ -243,20 +243,6 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	}
 }
 
-// drainTime is how long the end of the transfer may take after the end of what it carried.
-const drainTime = 100 * time.Millisecond
-
-// drain reads what little follows a stream's ending, so that the connection lives on.
-func (x *exchange) drain() {
-	x.dog.until(limitIdle, drainTime, time.Now().Add(drainTime), time.Time{})
-	var scrap [512]byte
-	for range 8 {
-		if _, err := x.response.Body.Read(scrap[:]); err != nil {
-			return
-		}
-	}
-}
-
 // span is a time by which something must have come.
 type span struct {
 	limit limit

@@ -16,9 +16,12 @@ package llmfailover
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
 )
@@ -90,8 +93,12 @@ func (k *keepalive) fail(event []byte) {
 
 // event words a kept failure as an event of a dialect.
 func (f *passOn) event(d dialect.Dialect) []byte {
+	if d == dialect.Responses { // its error event is no error object
+		message := cmp.Or(gjson.GetBytes(f.body, "error.message").String(), "the upstream reported an error")
+		return (&refusal{status: f.status, code: codeUpstreamError, message: message}).event(d)
+	}
 	name := ""
-	if d == dialect.Messages || d == dialect.Responses {
+	if d == dialect.Messages {
 		name = "event: error\n"
 	}
 	body := inDialect(f.body, d, f.status)

@@ -32,6 +32,10 @@ func classifyTransport(err error) Verdict {
 	if errors.Is(err, context.Canceled) {
 		return Verdict{}
 	}
+	var own *limitError
+	if errors.As(err, &own) {
+		return Verdict{Class: Timeout, Scope: ScopeKey, Rule: "own limit", Reason: own.Error()}
+	}
 	text := strings.ToLower(withoutURL(err.Error()))
 	// Whose fault it is comes first: an outbound proxy and this machine are nobody's upstream.
 	for _, find := range []func(error, string) (transportRow, bool){ownSide, byType, byText} {

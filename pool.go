@@ -47,6 +47,7 @@ type pool struct {
 	retired     atomic.Bool // its config is gone, though requests may still be under way
 	selection   selection
 	random      func() float64 // from 0 to 1
+	authFields  []string       // of its own that carry credentials here, so that a caller's never go upstream
 	logger      *zap.Logger
 }
 
@@ -126,6 +127,9 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 	if p.transport, err = loadTransport(ctx, config); err != nil {
 		return err
 	}
+	if a := config.Auth; a != nil && a.Field != "" {
+		h.pool.authFields = append(h.pool.authFields, a.Field)
+	}
 	if config.HeaderUp != nil {
 		if err := config.HeaderUp.Provision(ctx); err != nil {
 			return fmt.Errorf("header_up: %w", err)
@@ -184,6 +188,7 @@ func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
 const (
 	tlsHandshakeTimeout = 10 * time.Second
 	maxIdleConns        = 512
+	maxHeaderBytes      = 1 << 20
 	pingAfter           = 15 * time.Second // of silence on an HTTP/2 connection
 	pingTimeout         = 5 * time.Second
 )
@@ -211,6 +216,7 @@ func loadTransport(ctx caddy.Context, config *Provider) (http.RoundTripper, erro
 		return nil, errors.New("transport: tls_server_name cannot hold a placeholder")
 	}
 	if !custom {
+		t.Transport.MaxResponseHeaderBytes = maxHeaderBytes
 		t.Transport.TLSHandshakeTimeout = tlsHandshakeTimeout
 		t.Transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}

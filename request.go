@@ -77,13 +77,16 @@ func read(r *http.Request, limit int64) (*inbound, error) {
 	return in, nil
 }
 
+// maxFirstBuffer is how much room a body gets before any of it has come: what a caller announces costs it nothing.
+const maxFirstBuffer = 512 << 10
+
 // hold reads the body up to limit; what is beyond it stays to be read by the one attempt that then is possible.
 func (in *inbound) hold(limit int64) error {
 	want := limit
 	if in.size > limit {
 		want = min(limit, peekLimit)
 	}
-	in.body = newBuffer(min(want, max(in.size, 0)))
+	in.body = newBuffer(min(want, max(in.size, 0), maxFirstBuffer))
 	var err error
 	in.body.data, err = readUpTo(in.Body, in.body.data, want, in.size)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,9 @@ import (
 
 // heldLittle is the pool's line that lets larger bodies through once.
 const heldLittle = "limits {\nbody 64KiB\n}\n"
+
+// patient leaves busy machines time for large bodies.
+const patient = quick + "timeouts {\nheaders 1500ms\n}\n"
 
 // renaming is a pool of two providers, of which A has another name for the model.
 func renaming(a, b *upstream, more ...string) string {
@@ -186,7 +190,7 @@ func TestLargeBodyIsSentOnce(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newUpstream(t).on("k1", tc.fail)
-			s := serve(t, pair(a, short, heldLittle))
+			s := serve(t, pair(a, patient, heldLittle))
 			s.post("/v1/chat/completions", bigChat("abcdefgh", 2<<20)).want(tc.status, tc.words...).wantHeader("X-Should-Retry", "false")
 			a.wantOrder("k1")
 			s.wantState("default.keys.k1.totals.failures", "1", "default.keys.k1.in_flight", "0")
@@ -194,7 +198,7 @@ func TestLargeBodyIsSentOnce(t *testing.T) {
 	}
 	t.Run("nobody there: nothing of it is gone", func(t *testing.T) {
 		b := newUpstream(t)
-		s := serve(t, fmt.Sprintf("llm_failover {\nprovider A http://%s {\n%s}\nprovider B %s {\n%s}\n%s%s}", freeAddress(t), keysOf("k1"), b.URL, keysOf("b1"), short, heldLittle))
+		s := serve(t, fmt.Sprintf("llm_failover {\nprovider A http://%s {\n%s}\nprovider B %s {\n%s}\n%s%s}", freeAddress(t), keysOf("k1"), b.URL, keysOf("b1"), patient, heldLittle))
 		body := bigChat("abcdefgh", 2<<20)
 		s.post("/v1/chat/completions", body).want(200, "from-b1")
 		if got := b.asked("b1")[0].body; string(got) != body {
@@ -206,7 +210,7 @@ func TestLargeBodyIsSentOnce(t *testing.T) {
 // TestBrokenLargeUpload: a caller who does not send what it promised is to blame, not the key.
 func TestBrokenLargeUpload(t *testing.T) {
 	a := newUpstream(t)
-	s := serve(t, pair(a, short, heldLittle))
+	s := serve(t, pair(a, patient, heldLittle))
 	half := strings.Repeat("x", 1<<20)
 	for i, framing := range []string{
 		"Content-Length: 3000000\r\n\r\n" + half,
@@ -231,10 +235,10 @@ func TestBrokenLargeUpload(t *testing.T) {
 // TestSlowLargeUpload: the header limit is for the upstream, not for the caller.
 func TestSlowLargeUpload(t *testing.T) {
 	a := newUpstream(t)
-	s := serve(t, pair(a, short, heldLittle))
+	s := serve(t, pair(a, patient, heldLittle))
 	body := bigChat("abcdefgh", 1<<20)
 	c := s.dial("Content-Length: %d\r\n\r\n%s", len(body), body[:600<<10])
-	time.Sleep(500 * time.Millisecond) // the limit is 300 ms
+	time.Sleep(2 * time.Second) // the limit is 1.5 s
 	c.send("%s", body[600<<10:])
 	c.answer().want(200, "from-k1")
 	a.on("k1", just(hang{}))
@@ -384,4 +388,33 @@ func TestAnswersInCodings(t *testing.T) {
 		}})
 		s.post(f.path, f.request, "Accept-Encoding", "br").want(200, "?!") // else the client would unpack it
 	})
+}
+
+// TestEarlyAnswerOverHTTP2: there the upstream resets the rest of the body.
+func TestEarlyAnswerOverHTTP2(t *testing.T) {
+	a := newUpstream(t, func(s *httptest.Server) { s.EnableHTTP2 = true }).on("k1", unread(fails(413, "far too much")))
+	body := bigChat("abcdefgh", 6_000_000)
+	for _, more := range []string{"", heldLittle} {
+		s := serve(t, pair(a, quick, "transport http {\ntls_insecure_skip_verify\n}\n"+more))
+		for range 5 {
+			s.post("/v1/chat/completions", body).want(413, "far too much")
+		}
+		s.wantState("default.keys.k1.totals.failures", "0", "default.keys.k1.in_flight", "0")
+	}
+	if calls := a.asked(""); len(calls) != 10 || calls[0].proto != "HTTP/2.0" {
+		t.Errorf("%d calls, %s", len(calls), calls[0].proto)
+	}
+}
+
+// TestNoKeepaliveInArrays: comments are for event streams.
+func TestNoKeepaliveInArrays(t *testing.T) {
+	last := strings.TrimLeft(arrayLast, ",\r\n") + "]"
+	a := newUpstream(t).on("k1", reply{do: func(w http.ResponseWriter, r *http.Request, c *call) {
+		time.Sleep(50 * time.Millisecond)
+		says(200, "["+last).do(w, r, c)
+	}})
+	s := serve(t, pair(a, quick, "stream keepalive 5ms"))
+	if got := s.post(arrayPath, "{}").want(200); got.body != "["+last {
+		t.Errorf("got %q", got.body)
+	}
 }

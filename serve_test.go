@@ -31,9 +31,9 @@ const quick = `retry {
 
 // short is quick with each limit for silence short, too.
 const short = quick + `timeouts {
-	headers 300ms
-	first_token 500ms
-	idle 300ms
+	headers 500ms
+	first_token 800ms
+	idle 500ms
 }
 `
 

@@ -43,7 +43,8 @@ type relay struct {
 	flusher  *http.ResponseController
 	dialect  dialect.Dialect
 	judged   bool // the path generates: its streams have endings and errors
-	finished bool // a finish reason has gone to the caller: the answer is complete, whatever comes
+	finished bool // the last that went to the caller was a finish reason: the answer is evidently complete
+	blind    bool // an event too large to be looked into went by: the ending may have been in it
 	failing  []byte
 	bytes    int // that have gone to the caller
 	sent     int // events among them
@@ -65,7 +66,7 @@ func (r *relay) stream(p *policy) error {
 				return err
 			}
 			if done {
-				r.x.drain()
+				r.drain()
 				return nil
 			}
 			buf.data = buf.data[:copy(buf.data, buf.data[n:])]
@@ -78,7 +79,7 @@ func (r *relay) stream(p *policy) error {
 			if err := r.write(buf.data); err != nil {
 				return err
 			}
-			r.finished = true // nor can the rest be told from one
+			r.blind = true // nor can the rest be told from one
 			buf.data = buf.data[:0]
 		}
 		switch {
@@ -103,10 +104,10 @@ func (r *relay) awaitContent() {
 	}
 }
 
-// events writes whole events. It looks into them only where a cheap search says that it must, or for content where
-// the time between contents is limited.
+// events writes whole events. It looks into them only where a cheap search says that it must, or for content: where
+// the time between contents is limited, and after a finish reason, which then was that of one choice among several.
 func (r *relay) events(b []byte) (done bool, err error) {
-	if !r.judged || r.idleContent == 0 && !r.x.framing.notable(r.dialect, b) {
+	if !r.judged || r.idleContent == 0 && !r.finished && !r.x.framing.notable(r.dialect, b) {
 		return false, r.write(b)
 	}
 	for at := 0; at < len(b); {
@@ -124,6 +125,7 @@ func (r *relay) events(b []byte) (done bool, err error) {
 		}
 		if signal&dialect.Content != 0 {
 			r.awaitContent()
+			r.finished = false
 		}
 		at += size
 		r.finished = r.finished || signal&dialect.Finished != 0
@@ -134,10 +136,25 @@ func (r *relay) events(b []byte) (done bool, err error) {
 	return false, r.write(b)
 }
 
+// drainTime is how long the end of the transfer may take after the end of what it carried.
+const drainTime = 100 * time.Millisecond
+
+// drain reads what little follows a stream's ending, so that the connection lives on. Only white space is handed on.
+func (r *relay) drain() {
+	r.x.dog.until(limitIdle, drainTime, time.Now().Add(drainTime), time.Time{})
+	var rest [512]byte
+	for range 8 {
+		n, err := r.x.response.Body.Read(rest[:])
+		if len(bytes.TrimSpace(rest[:n])) == 0 && r.write(rest[:n]) != nil || err != nil {
+			return
+		}
+	}
+}
+
 // end is what the end of the upstream's bytes means.
 func (r *relay) end(err error) error {
 	if tail := r.x.held.data; len(tail) > 0 && err == io.EOF && r.x.framing.tail {
-		if done, err := r.events(tail); done || err != nil {
+		if done, err := r.lastEvent(tail); done || err != nil {
 			return err
 		}
 	}
@@ -146,10 +163,22 @@ func (r *relay) end(err error) error {
 		return nil
 	case err != io.EOF:
 		return err
-	case r.judged:
+	case r.judged && !r.blind:
 		return errNoEnding
 	}
 	return nil
+}
+
+// lastEvent writes an event that the stream ended without a blank line after. Half of one is dropped: the error event
+// that must follow would be taken for its rest.
+func (r *relay) lastEvent(b []byte) (done bool, err error) {
+	if _, signal := r.x.framing.read(r.dialect, b); r.judged && !r.finished && !r.blind && signal&(dialect.Finished|dialect.Failed|dialect.Terminal) == 0 {
+		if signal == 0 {
+			return false, nil
+		}
+		return false, r.write(append(b, blankLine...))
+	}
+	return r.events(b)
 }
 
 // What ends an event, in nearly all streams: near enough to count them for a log line.

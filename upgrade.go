@@ -353,8 +353,8 @@ func (t *tunnel) watch(ctx context.Context) (broke error) {
 				return broke
 			case e.refused:
 				// EPIPE is the trace of an end; whether that was a clean one the other direction knows. Of any other
-				// error only one direction hears.
-				if !t.ended[fromUpstream] && !errors.Is(e.err, syscall.EPIPE) {
+				// error only one direction hears: what the other sees of it looks like a clean end.
+				if !errors.Is(e.err, syscall.EPIPE) {
 					broke = e.err
 				}
 			case e.err != nil:

@@ -19,6 +19,7 @@
 package hint
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -147,8 +148,8 @@ func CleanRetryAfter(values []string, now time.Time, date string) string {
 			}
 			continue
 		}
-		if f, ok := decimal(v); !ok || f >= epochStart {
-			v = seconds(wait)
+		if f, ok := decimal(v); !ok || f >= epochStart || f != math.Trunc(f) {
+			v = seconds(wait) // the field holds whole seconds or a date, RFC 9110
 		}
 		best = best.longer(Hint{wait, v})
 	}

@@ -199,7 +199,7 @@ func TestCleanRetryAfterHint(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{[]string{"5"}, "", "5"},
-		{[]string{"0.5"}, "", "0.5"},
+		{[]string{"0.5"}, "", "1"},
 		{[]string{"0"}, "", "0"},
 		{[]string{"5", "20"}, "", "20"},
 		{[]string{"soon", "20"}, "", "20"},
