@@ -50,13 +50,16 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 
 	headers := p.policy.headers
 	if headers == 0 {
-		headers = plainHeaders
-		if in.stream {
-			headers = streamHeaders
+		headers = streamHeaders
+		x.dog.longer = func() time.Duration { // asked when that is over, which is seldom
+			if in.stream() {
+				return 0
+			}
+			return plainHeaders
 		}
 	}
 	what := limitHeaders
-	if in.stream && in.route.Generates && p.policy.firstToken < headers {
+	if p.policy.firstToken < headers && in.route.Generates && in.stream() {
 		what, headers = limitFirstToken, p.policy.firstToken
 	}
 	x.dog.until(what, headers, x.begun.Add(headers), deadline)
@@ -67,7 +70,7 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 
 	x.roundTrip(in)
 	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
-	if x.err != nil && x.reused && in.repeatable && !in.final() && x.ctx.Err() == nil {
+	if x.err != nil && x.reused && in.repeatable() && !in.final() && x.ctx.Err() == nil {
 		v.provider.closeIdle() // it has most likely closed them all
 		x.roundTrip(in)
 	}
@@ -272,7 +275,8 @@ type watchdog struct {
 	due      time.Time // zero: off
 	cause    limitError
 	deadline time.Time
-	paused   time.Duration // the header limit, while the caller is waited for
+	longer   func() time.Duration // what the header limit is, if it is longer than that which is over
+	paused   time.Duration        // the header limit, while the caller is waited for
 }
 
 // until sets it to a limit that ends at due, or to the deadline if that (not being zero) comes first.
@@ -334,6 +338,10 @@ func (d *watchdog) fire() {
 	case wait > 0:
 		d.timer.Reset(wait)
 		d.fires = d.due
+	case d.cause.limit == limitHeaders && d.longer != nil:
+		after, longer := d.cause.after, d.longer()
+		d.longer = nil
+		d.set(limitError{limitHeaders, max(longer, after)}, d.due.Add(max(longer-after, 0)))
 	default:
 		cause := d.cause
 		d.cancel(&cause)

@@ -69,7 +69,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 		extra.Add(zap.Object("llm_failover", &f.trace))
 	}
-	in, err := read(r, p.policy.maxHeldBody)
+	in, err := read(r, p.policy.maxHeldBody, p.strict)
 	if err != nil {
 		return f.unreadable(r, err)
 	}
@@ -94,7 +94,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	f.deadline = p.policy.deadlineFor(in)
 	f.again = isRetry(r.Header)
-	if p.policy.keepalive > 0 && in.stream && in.route.Generates && !in.wantsArray() {
+	if p.policy.keepalive > 0 && in.route.Generates && !in.wantsArray() && in.stream() {
 		f.alive = &keepalive{w: w, interval: p.policy.keepalive}
 		f.alive.start()
 		defer f.alive.stop()
@@ -264,7 +264,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	f.cutShort = f.cutShort || x.metDeadline()
 	// A large body is gone once an upstream has had some of it.
 	sent := f.in.final() && (x.response != nil || f.in.rest.begun.Load())
-	v.final = sent || !f.in.repeatable && x.outcomeUnknown(f.verdict)
+	v.final = sent || !f.in.repeatable() && x.outcomeUnknown(f.verdict)
 	v.record(f.verdict, x.status(), f.othersCanServe, now)
 	next = f.next(options{
 		self: v.look(v.model, v, now).obstacle == free,
@@ -359,6 +359,9 @@ func (x *exchange) outcomeUnknown(v Verdict) bool {
 
 // deliver commits: from here on nothing is replayed.
 func (f *failover) deliver(x *exchange) error {
+	if f.in.rest == nil {
+		f.in.done() // a stream may last long after its request is of no use
+	}
 	begun := f.alive.stop()
 	if begun && x.framing != eventStream {
 		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})

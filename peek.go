@@ -21,8 +21,6 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
 )
 
 // How much is searched.
@@ -38,7 +36,7 @@ const (
 )
 
 // look finds in the body what the path does not tell. A body that it cannot read goes upstream as it is, for any key.
-func (in *inbound) look() {
+func (in *inbound) look(strict bool) {
 	body, coding := in.body.data, codingOf(in.Header)
 	if coding != "" {
 		// It stays compressed. To rename the model would take unpacking all of it, and sending it as the caller did
@@ -47,22 +45,59 @@ func (in *inbound) look() {
 		decoded, whole := decodeBeginning(coding, body)
 		defer decoded.release()
 		body = decoded.data
-		if !whole && in.route.Dialect == dialect.Responses {
-			in.repeatable = false // what was not read may ask for a background job
-		}
+		in.unread = !whole // what was not read may ask for a background job
 	}
-	var top topLevel
+	top := &in.top
 	if isJSONType(in.Header) {
-		top = peek(body)
+		if in.glanced = !strict && !in.sealed && !in.final() && top.glance(body); !in.glanced {
+			*top = peek(body)
+		}
 	} else if kind, params, err := mime.ParseMediaType(in.Header.Get("Content-Type")); err == nil && kind == "multipart/form-data" {
-		top, in.form = peekForm(body, params["boundary"]), true
+		*top, in.form = peekForm(body, params["boundary"]), true
 	}
 	in.model = top.model
 	if !in.sealed {
 		in.modelAt = top.modelAt
 	}
-	in.stream = in.stream || top.stream
-	in.repeatable = in.repeatable && !top.background
+}
+
+// search returns what the body's top level says. Of a large body it is read whole only now, when something hangs on
+// it: most requests are served before anything does, and it costs more than all the rest of them.
+func (in *inbound) search() topLevel {
+	in.once.Do(func() {
+		if in.glanced && in.body != nil {
+			in.top = peek(in.body.data)
+		}
+	})
+	return in.top
+}
+
+// glanceSize is how much of either end of a large body is looked at for the model, between which the messages stand.
+const glanceSize = 8 << 10
+
+// glance looks for the model at the end and at the beginning of a large body. It reports false where it does not find
+// it for certain.
+func (t *topLevel) glance(b []byte) bool {
+	if len(b) <= 2*glanceSize {
+		return false
+	}
+	from := len(b) - glanceSize
+	for tail := b[from:]; ; {
+		at := bytes.LastIndex(tail, []byte(`"model"`))
+		if at < 0 {
+			break
+		}
+		// It is at the top level if the members from here on end the object that the body ends with.
+		var found topLevel
+		end := found.members(b, from+at)
+		if b[from+at-1] != '\\' && end < len(b) && b[end] == '}' && skipSpace(b, end+1) == len(b) {
+			*t = found
+			return t.modelAt[1] > 0
+		}
+		tail = tail[:at]
+	}
+	*t = peek(b[:glanceSize])
+	return t.modelAt[1] > 0
 }
 
 // decodeBeginning decodes a compressed body up to maxDecoded. What can be read before an error is returned, too.
@@ -93,28 +128,33 @@ func peek(b []byte) topLevel {
 	if i >= len(b) || b[i] != '{' {
 		return top
 	}
-	i++
+	top.members(b, i+1)
+	return top
+}
+
+// members notes the members of an object from i on. It returns where the object ends, or where it stopped making sense.
+func (t *topLevel) members(b []byte, i int) int {
 	for {
 		i = skipSpace(b, i)
 		if i >= len(b) || b[i] != '"' {
-			return top
+			return i
 		}
 		keyEnd := skipString(b, i)
 		key := b[i:keyEnd]
 		if i = skipSpace(b, keyEnd); i >= len(b) || b[i] != ':' {
-			return top
+			return i
 		}
 		start := skipSpace(b, i+1)
 		end := skipValue(b, start)
 		if start >= end {
-			return top
+			return i
 		}
 		if i = skipSpace(b, end); i >= len(b) { // the value may go on in what is not held
-			return top
+			return i
 		}
-		top.note(key, b[start:end], start)
+		t.note(key, b[start:end], start)
 		if b[i] != ',' {
-			return top
+			return i
 		}
 		i++
 	}

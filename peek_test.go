@@ -187,13 +187,13 @@ func TestPeekCompressed(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, tc.path, strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Content-Encoding", tc.header)
-			in, err := read(r, 1<<20)
+			in, err := read(r, 1<<20, true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer in.done()
-			if in.model != tc.model || in.stream != tc.stream || in.repeatable != tc.repeatable || !in.sealed {
-				t.Errorf("model %q, stream %v, repeatable %v", in.model, in.stream, in.repeatable)
+			if in.model != tc.model || in.stream() != tc.stream || in.repeatable() != tc.repeatable || !in.sealed {
+				t.Errorf("model %q, stream %v, repeatable %v", in.model, in.stream(), in.repeatable())
 			}
 			sent, size := in.bodyFor("another")
 			defer sent.Close()

@@ -48,6 +48,7 @@ type pool struct {
 	selection   selection
 	random      func() float64 // from 0 to 1
 	authFields  []string       // of its own that carry credentials here, so that a caller's never go upstream
+	strict      bool           // some provider or key is only for some models
 	logger      *zap.Logger
 }
 
@@ -103,6 +104,7 @@ func (p *pool) ready() {
 	var total, sum float64
 	for _, c := range p.credentials {
 		total += float64(c.weight)
+		p.strict = p.strict || len(c.models) > 0 || len(c.provider.config.Models) > 0
 	}
 	for _, c := range p.credentials {
 		p.selection.hashes = append(p.selection.hashes, c.hash)

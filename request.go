@@ -35,13 +35,12 @@ import (
 type inbound struct {
 	*http.Request
 	route   dialect.Route
-	path    string // escaped
-	query   string // raw, without the caller's key
-	model   string // as asked; empty if none was found
-	modelAt [2]int // where it stands in the body; zero if it is not there or cannot be replaced
-	form    bool   // the body is a form; else the model in it is JSON
-	sealed  bool   // the body is compressed: the model in it cannot be replaced
-	stream  bool
+	path    string   // escaped
+	query   string   // raw, without the caller's key
+	model   string   // as asked; empty if none was found
+	modelAt [2]int   // where it stands in the body; zero if it is not there or cannot be replaced
+	form    bool     // the body is a form; else the model in it is JSON
+	sealed  bool     // the body is compressed: the model in it cannot be replaced
 	upgrade *upgrade // nil: not asked for
 	arrived time.Time
 
@@ -49,18 +48,20 @@ type inbound struct {
 	rest *remainder // what follows body, where it is too large to be held
 	size int64      // of the whole body; -1 if not known
 
-	// repeatable: it may be sent again even if the outcome of an earlier attempt is not known.
-	repeatable bool
+	top     topLevel // what the body says, see search
+	glanced bool     // only its ends have been looked at
+	once    sync.Once
+	unread  bool // it was too long to be looked at whole
 }
 
-// read reads a request. An error is the caller's fault, or the caller has left.
-func read(r *http.Request, limit int64) (*inbound, error) {
+// read reads a request. Strict: something hangs on the model, so that it must be what upstreams take for it, in
+// whatever body. An error is the caller's fault, or the caller has left.
+func read(r *http.Request, limit int64, strict bool) (*inbound, error) {
 	r, up := upgradeOf(r)
 	in := &inbound{Request: r, upgrade: up, path: r.URL.EscapedPath(), size: r.ContentLength}
 	in.route = dialect.RouteOf(r.Method, in.path)
 	in.query = withoutKey(r.URL.RawQuery)
-	in.model, in.stream = in.route.Model, in.route.Stream
-	in.repeatable = in.route.Repeatable
+	in.model = in.route.Model
 	if up != nil {
 		in.readUpgrade()
 	}
@@ -72,9 +73,17 @@ func read(r *http.Request, limit int64) (*inbound, error) {
 		return nil, err
 	}
 	if in.route.Model == "" {
-		in.look()
+		in.look(strict)
 	}
 	return in, nil
+}
+
+// stream reports whether an event stream is asked for. An upgrade is like one in the time that its headers may take.
+func (in *inbound) stream() bool { return in.route.Stream || in.upgrade != nil || in.search().stream }
+
+// repeatable reports whether it may be sent again even if the outcome of an earlier attempt is not known.
+func (in *inbound) repeatable() bool {
+	return in.route.Repeatable && (in.route.Dialect != dialect.Responses || !in.unread && !in.search().background)
 }
 
 // maxFirstBuffer is how much room a body gets before any of it has come: what a caller announces costs it nothing.
@@ -147,11 +156,10 @@ func (in *inbound) fault() error {
 	return in.rest.err
 }
 
-// done gives the body back. Attempts that still read it keep it until they are closed.
+// done gives the body back. Attempts that still read it keep it until they are closed. It may be called twice.
 func (in *inbound) done() {
-	if in.body != nil {
-		in.body.release()
-	}
+	in.body.release()
+	in.body = nil
 }
 
 // bodyFor returns what an attempt sends, with the model's name replaced where the provider has another for it, and
@@ -159,7 +167,7 @@ func (in *inbound) done() {
 func (in *inbound) bodyFor(model string) (io.ReadCloser, int64) {
 	switch {
 	case in.size != 0:
-	case in.repeatable:
+	case in.repeatable():
 		return http.NoBody, 0
 	default: // a request without a body and with an Idempotency-Key is sent again by the transport itself
 		return io.NopCloser(strings.NewReader("")), 0

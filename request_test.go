@@ -178,7 +178,7 @@ func TestWithoutKey(t *testing.T) {
 
 func inboundOf(t *testing.T, r *http.Request, limit int64) *inbound {
 	t.Helper()
-	in, err := read(r, limit)
+	in, err := read(r, limit, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestBuffersAreReused(t *testing.T) {
 func TestBrokenBody(t *testing.T) {
 	broken := iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(simChat)))
 	for _, r := range []*http.Request{posted(broken, -1), posted(strings.NewReader("{"), 2), posted(iotest.ErrReader(io.ErrUnexpectedEOF), -1)} {
-		if _, err := read(r, 1<<20); err == nil {
+		if _, err := read(r, 1<<20, true); err == nil {
 			t.Errorf("length %d: no error", r.ContentLength)
 		}
 	}

@@ -78,7 +78,6 @@ func isWebSocket(h http.Header) bool {
 // readUpgrade reads what only requests for an upgrade have: they name the model in the query, and browsers, which
 // cannot set header fields for them, may put a credential there.
 func (in *inbound) readUpgrade() {
-	in.stream = true // as for the time its headers may take
 	in.query = mapQuery(in.query, func(name, value string) (string, bool) { return value, !keyParameters[strings.ToLower(name)] })
 	if in.model != "" {
 		return
