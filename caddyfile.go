@@ -153,6 +153,7 @@ func claimPool(h httpcaddyfile.Helper, handler *Handler) error {
 //	    stream keepalive <interval>
 //	    limits {
 //	        body          <size>
+//	        held          <size>
 //	        max_in_flight <n> [queue <n> <wait>]
 //	    }
 //	}
@@ -314,6 +315,7 @@ func (t *Timeouts) words() []keyword {
 func (l *Limits) words() []keyword {
 	return []keyword{
 		{name: "body", usage: "<size>", set: setSize(&l.Body)},
+		{name: "held", usage: "<size>", set: setSize(&l.Held)},
 		{name: "max_in_flight", usage: "<n> [<queue> <n> <wait>]", set: func(args []string) error {
 			if err := setNumber(&l.MaxInFlight, 1)(args); err != nil || len(args) == 1 {
 				return err

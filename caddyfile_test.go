@@ -107,10 +107,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"circuit", "nonsense 3", `circuit: unknown word "nonsense"; it may be threshold, cooldown, on or half_open, at Caddyfile:4`},
 		{"halt", "overlord 5s", `halt: unknown word "overlord"; it may be base, max, rate_limit, overload, model, recheck or max_cooldown, at Caddyfile:4`},
 		{"timeouts", "nonsense 3s", `timeouts: unknown word "nonsense"; it may be headers, first_token, idle or deadline, at Caddyfile:4`},
-		{"limits", "nonsense 3", `limits: unknown word "nonsense"; it may be body or max_in_flight, at Caddyfile:4`},
-
-		// words of later issues
-		{"limits", "held 256MiB", `limits: unknown word "held"`},
+		{"limits", "nonsense 3", `limits: unknown word "nonsense"; it may be body, held or max_in_flight, at Caddyfile:4`},
 
 		// numbers of values
 		{"url", "https://a.example https://b.example", "too many arguments; write: llm_failover [<matcher>] [<base_url>] { ... }, at Caddyfile:2"},
@@ -140,6 +137,8 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"retry", "budget 120%", `retry: budget: "120%" is not a percentage above 0% and up to 100%, at Caddyfile:4`},
 		{"retry", "budget 20% many", `retry: budget: "many" is not a number above 0, at Caddyfile:4`},
 		{"key", "max_in_flight 0", `key "k1": max_in_flight: "0" is not a whole number of 1 or more, at Caddyfile:5`},
+		{"limits", "held 3parsecs", `limits: held: "3parsecs" is not a size such as 512KiB or 32MiB, at Caddyfile:4`},
+		{"limits", "body 2MiB\nheld 1MiB", "limits: held 1048576 is below body 2097152, at Caddyfile:5"},
 		{"limits", "max_in_flight 3 queue 5", "limits: max_in_flight: write: max_in_flight <n> [queue <n> <wait>], at Caddyfile:4"},
 		{"limits", "max_in_flight 3 line 5 1s", "limits: max_in_flight: write: max_in_flight <n> [queue <n> <wait>], at Caddyfile:4"},
 		{"limits", "max_in_flight 3 queue none 1s", `limits: max_in_flight: "none" is not a whole number of 1 or more, at Caddyfile:4`},

@@ -69,7 +69,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 		extra.Add(zap.Object("llm_failover", &f.trace))
 	}
-	in, err := read(r, p.policy.maxHeldBody, p.strict)
+	in, err := read(r, &p.bodies)
 	if err != nil {
 		return f.unreadable(r, err)
 	}
@@ -451,8 +451,11 @@ func (f *failover) unreadable(r *http.Request, err error) error {
 	}
 	refused := refusal{status: http.StatusBadRequest, code: codeInvalidRequest, message: "the request's body could not be read"}
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	switch {
+	case errors.As(err, &tooLarge):
 		refused.status, refused.message = http.StatusRequestEntityTooLarge, "the request's body is larger than this server takes"
+	case errors.Is(err, errNoRoom):
+		refused = refusal{status: http.StatusServiceUnavailable, code: codeQueueFull, message: err.Error(), local: true}
 	}
 	return refused.write(f.w, dialect.RouteOf(r.Method, r.URL.EscapedPath()).Dialect)
 }

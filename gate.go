@@ -19,6 +19,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,8 @@ type gate struct {
 	mu     sync.Mutex
 	inside int
 	queue  []chan struct{} // each is closed when its turn has come
+
+	bodies atomic.Int64 // bytes of requests that are held, also by those who wait
 }
 
 // Destruct implements caddy.Destructor.

@@ -66,7 +66,7 @@ func TestGlanceAsksTheRestWhenItMatters(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, tc.path, strings.NewReader(tc.body))
 		r.Header.Set("Content-Type", "application/json")
-		in, err := read(r, 1<<20, false)
+		in, err := read(r, looseLimits(1<<20))
 		if err != nil || !in.glanced || in.model != "m" {
 			t.Fatalf("%v, glanced %v, model %q", err, in.glanced, in.model)
 		}

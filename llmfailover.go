@@ -299,6 +299,9 @@ type Limits struct {
 	// once. Default: 32 MiB.
 	Body int64 `json:"body,omitempty"`
 
+	// How much of request bodies, in bytes, the pool holds at once; beyond it requests are refused. Default: 256 MiB.
+	Held int64 `json:"held,omitempty"`
+
 	// How many requests the pool serves at once. Default: no limit.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
 

@@ -187,7 +187,7 @@ func TestPeekCompressed(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, tc.path, strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Content-Encoding", tc.header)
-			in, err := read(r, 1<<20, true)
+			in, err := read(r, limitsOf(1<<20))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,14 +46,15 @@ type policy struct {
 	recheck               time.Duration
 	maxCooldown           time.Duration
 
-	headers     time.Duration // 0: the default, which depends on the request
-	firstToken  time.Duration
-	idle        time.Duration
-	idleContent time.Duration // 0: none
-	keepalive   time.Duration // 0: off
-	deadline    time.Duration // 0: none
-	maxHeldBody int64
-	gate        gateLimits
+	headers       time.Duration // 0: the default, which depends on the request
+	firstToken    time.Duration
+	idle          time.Duration
+	idleContent   time.Duration // 0: none
+	keepalive     time.Duration // 0: off
+	deadline      time.Duration // 0: none
+	maxHeldBody   int64
+	maxHeldBodies int64
+	gate          gateLimits
 }
 
 // The default header limits: a stream begins early, a whole answer only when it is complete.
@@ -100,14 +101,15 @@ func newPolicy(h *Handler) policy {
 		recheck:     or(a.Recheck, 10*time.Minute),
 		maxCooldown: or(a.MaxCooldown, time.Hour),
 
-		headers:     time.Duration(t.Headers),
-		firstToken:  or(t.FirstToken, 2*time.Minute),
-		idle:        or(t.Idle, time.Minute),
-		idleContent: time.Duration(t.IdleContent),
-		keepalive:   time.Duration(orZero(h.Stream).Keepalive),
-		deadline:    time.Duration(t.Deadline),
-		maxHeldBody: orInt(l.Body, 32<<20),
-		gate:        gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
+		headers:       time.Duration(t.Headers),
+		firstToken:    or(t.FirstToken, 2*time.Minute),
+		idle:          or(t.Idle, time.Minute),
+		idleContent:   time.Duration(t.IdleContent),
+		keepalive:     time.Duration(orZero(h.Stream).Keepalive),
+		deadline:      time.Duration(t.Deadline),
+		maxHeldBody:   orInt(l.Body, 32<<20),
+		maxHeldBodies: max(orInt(l.Held, 256<<20), l.Body),
+		gate:          gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
 	}
 }
 

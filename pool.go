@@ -48,7 +48,7 @@ type pool struct {
 	selection   selection
 	random      func() float64 // from 0 to 1
 	authFields  []string       // of its own that carry credentials here, so that a caller's never go upstream
-	strict      bool           // some provider or key is only for some models
+	bodies      bodyLimits
 	logger      *zap.Logger
 }
 
@@ -89,6 +89,7 @@ type credential struct {
 func newPool(h *Handler, logger *zap.Logger) *pool {
 	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, logger: logger}
 	p.gate = acquire[gate](factKey{pool: h.Pool}, &h.held)
+	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.gate.bodies}
 	p.selection.policy = selectFirst
 	if h.Select != nil {
 		p.selection.placeholder = h.Select.Placeholder
@@ -104,7 +105,7 @@ func (p *pool) ready() {
 	var total, sum float64
 	for _, c := range p.credentials {
 		total += float64(c.weight)
-		p.strict = p.strict || len(c.models) > 0 || len(c.provider.config.Models) > 0
+		p.bodies.strict = p.bodies.strict || len(c.models) > 0 || len(c.provider.config.Models) > 0
 	}
 	for _, c := range p.credentials {
 		p.selection.hashes = append(p.selection.hashes, c.hash)

@@ -52,13 +52,26 @@ type inbound struct {
 	glanced bool     // only its ends have been looked at
 	once    sync.Once
 	unread  bool // it was too long to be looked at whole
+
+	limits *bodyLimits
+	share  int64 // of the pool's room for bodies
 }
 
-// read reads a request. Strict: something hangs on the model, so that it must be what upstreams take for it, in
-// whatever body. An error is the caller's fault, or the caller has left.
-func read(r *http.Request, limit int64, strict bool) (*inbound, error) {
+// bodyLimits is what reading a request is held to.
+type bodyLimits struct {
+	one    int64         // the largest body that is held
+	all    int64         // how much all of a pool's together may hold
+	held   *atomic.Int64 // how much they do
+	strict bool          // something hangs on the model: it must be what upstreams take for it, in whatever body
+}
+
+// errNoRoom: the pool holds as many bodies as it may.
+var errNoRoom = errors.New("the bodies of the requests under way take all the room that there is for them")
+
+// read reads a request. An error is errNoRoom, the caller's fault, or the caller has left.
+func read(r *http.Request, limits *bodyLimits) (*inbound, error) {
 	r, up := upgradeOf(r)
-	in := &inbound{Request: r, upgrade: up, path: r.URL.EscapedPath(), size: r.ContentLength}
+	in := &inbound{Request: r, limits: limits, upgrade: up, path: r.URL.EscapedPath(), size: r.ContentLength}
 	in.route = dialect.RouteOf(r.Method, in.path)
 	in.query = withoutKey(r.URL.RawQuery)
 	in.model = in.route.Model
@@ -69,13 +82,23 @@ func read(r *http.Request, limit int64, strict bool) (*inbound, error) {
 		in.size = 0
 		return in, nil
 	}
-	if err := in.hold(limit); err != nil {
+	if err := in.hold(); err != nil {
+		in.done()
 		return nil, err
 	}
 	if in.route.Model == "" {
-		in.look(strict)
+		in.look(limits.strict)
 	}
 	return in, nil
+}
+
+// take takes a share of the pool's room for bodies.
+func (in *inbound) take(n int64) error {
+	in.share += n
+	if in.limits.held.Add(n) > in.limits.all {
+		return errNoRoom
+	}
+	return nil
 }
 
 // stream reports whether an event stream is asked for. An upgrade is like one in the time that its headers may take.
@@ -90,16 +113,29 @@ func (in *inbound) repeatable() bool {
 const maxFirstBuffer = 512 << 10
 
 // hold reads the body up to limit; what is beyond it stays to be read by the one attempt that then is possible.
-func (in *inbound) hold(limit int64) error {
+func (in *inbound) hold() error {
+	limit := in.limits.one
 	want := limit
 	if in.size > limit {
 		want = min(limit, peekLimit)
 	}
 	in.body = newBuffer(min(want, max(in.size, 0), maxFirstBuffer))
-	var err error
-	in.body.data, err = readUpTo(in.Body, in.body.data, want, in.size)
-	if err != nil {
-		return err
+	// What the caller only announces takes no room: each piece does when it is about to come.
+	for have := int64(0); have < want && have != in.size; {
+		next := min(want, have+maxFirstBuffer)
+		if in.size >= 0 {
+			next = min(next, in.size)
+		}
+		if err := in.take(next - have); err != nil {
+			return err
+		}
+		var err error
+		if in.body.data, err = readUpTo(in.Body, in.body.data, next, in.size); err != nil {
+			return err
+		}
+		if have = int64(len(in.body.data)); have < next {
+			break // its end
+		}
 	}
 	switch {
 	case in.size > limit:
@@ -160,6 +196,8 @@ func (in *inbound) fault() error {
 func (in *inbound) done() {
 	in.body.release()
 	in.body = nil
+	in.limits.held.Add(-in.share)
+	in.share = 0
 }
 
 // bodyFor returns what an attempt sends, with the model's name replaced where the provider has another for it, and

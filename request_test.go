@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"unicode/utf8"
@@ -178,7 +179,7 @@ func TestWithoutKey(t *testing.T) {
 
 func inboundOf(t *testing.T, r *http.Request, limit int64) *inbound {
 	t.Helper()
-	in, err := read(r, limit, true)
+	in, err := read(r, limitsOf(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,8 +327,43 @@ func TestBuffersAreReused(t *testing.T) {
 func TestBrokenBody(t *testing.T) {
 	broken := iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(simChat)))
 	for _, r := range []*http.Request{posted(broken, -1), posted(strings.NewReader("{"), 2), posted(iotest.ErrReader(io.ErrUnexpectedEOF), -1)} {
-		if _, err := read(r, 1<<20, true); err == nil {
+		if _, err := read(r, limitsOf(1<<20)); err == nil {
 			t.Errorf("length %d: no error", r.ContentLength)
 		}
+	}
+}
+
+// TestRoomForBodies: all bodies together are bounded, what is only announced takes nothing, and all room comes back.
+func TestRoomForBodies(t *testing.T) {
+	limits := &bodyLimits{one: 2 << 20, all: 3 << 20, held: new(atomic.Int64)}
+	body := func(size int) *http.Request {
+		return posted(strings.NewReader(strings.Repeat("x", size)), int64(size))
+	}
+	first, err := read(body(2<<20), limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(body(2<<20), limits); !errors.Is(err, errNoRoom) {
+		t.Errorf("the second got %v, want %v", err, errNoRoom)
+	}
+	if got := limits.held.Load(); got != 2<<20 {
+		t.Errorf("%d bytes held, want those of the first", got)
+	}
+	chunked, err := read(posted(strings.NewReader(strings.Repeat("x", 100<<10)), -1), limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := read(body(50<<20), limits) // passes through: only its beginning is held
+	if err != nil || !large.final() {
+		t.Fatalf("a body over the limit: %v", err)
+	}
+	if _, err := read(posted(iotest.ErrReader(io.ErrUnexpectedEOF), 1<<20), limits); err == nil {
+		t.Error("a broken upload is no error")
+	}
+	for _, in := range []*inbound{first, chunked, large} {
+		in.done()
+	}
+	if got := limits.held.Load(); got != 0 {
+		t.Errorf("%d bytes still held", got)
 	}
 }

@@ -130,7 +130,8 @@ func (r *relay) events(b []byte) (done bool, err error) {
 		at += size
 		r.finished = r.finished || signal&dialect.Finished != 0
 		if signal&dialect.Terminal != 0 {
-			return true, r.write(b[:at])
+			blank := len(b[at:]) - len(bytes.TrimLeft(b[at:], "\r\n"))
+			return true, r.write(b[:at+blank])
 		}
 	}
 	return false, r.write(b)
@@ -172,13 +173,19 @@ func (r *relay) end(err error) error {
 // lastEvent writes an event that the stream ended without a blank line after. Half of one is dropped: the error event
 // that must follow would be taken for its rest.
 func (r *relay) lastEvent(b []byte) (done bool, err error) {
-	if _, signal := r.x.framing.read(r.dialect, b); r.judged && !r.finished && !r.blind && signal&(dialect.Finished|dialect.Failed|dialect.Terminal) == 0 {
-		if signal == 0 {
-			return false, nil
-		}
-		return false, r.write(append(b, blankLine...))
+	_, signal := r.x.framing.read(r.dialect, b)
+	switch {
+	case !r.judged || r.finished || r.blind || signal&(dialect.Finished|dialect.Terminal) != 0:
+		return r.events(b)
+	case signal == 0:
+		return false, nil
 	}
-	return r.events(b)
+	b = append(b, blankLine...) // something will follow it
+	if signal&dialect.Failed != 0 {
+		r.failing = b
+		return true, errEvent
+	}
+	return false, r.write(b)
 }
 
 // What ends an event, in nearly all streams: near enough to count them for a log line.

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -96,4 +97,16 @@ func (p *pool) key(name string) *credential {
 		}
 	}
 	panic("no key " + name)
+}
+
+// limitsOf is for tests that read requests outside of a pool.
+func limitsOf(one int64) *bodyLimits {
+	return &bodyLimits{one: one, all: 1 << 30, held: new(atomic.Int64), strict: true}
+}
+
+// looseLimits is limitsOf where nothing hangs on the model.
+func looseLimits(one int64) *bodyLimits {
+	l := limitsOf(one)
+	l.strict = false
+	return l
 }

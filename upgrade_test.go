@@ -614,7 +614,7 @@ func TestUpgradeQuery(t *testing.T) {
 		r.URL.RawQuery = tc.query
 		r.Header.Set("Connection", "upgrade")
 		r.Header.Set("Upgrade", "WebSocket")
-		in, err := read(r, 1, true)
+		in, err := read(r, limitsOf(1))
 		if err != nil || in.upgrade == nil || in.model != tc.model {
 			t.Errorf("%q: %v, %q", tc.query, err, in.model)
 			continue

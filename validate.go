@@ -359,6 +359,10 @@ func (l *Limits) validate() error {
 		return nil
 	case l.Body < 0:
 		return fmt.Errorf("limits: body %d must be 1 byte or more", l.Body)
+	case l.Held < 0:
+		return fmt.Errorf("limits: held %d must be 1 byte or more", l.Held)
+	case l.Held > 0 && l.Held < l.Body:
+		return fmt.Errorf("limits: held %d is below body %d", l.Held, l.Body)
 	case l.MaxInFlight < 0:
 		return fmt.Errorf("limits: max_in_flight %d must be 1 or more", l.MaxInFlight)
 	case l.Queue < 0:

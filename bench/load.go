@@ -18,6 +18,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,9 @@ type load struct {
 	stream  bool
 	pace    time.Duration // between the chunks of a stream
 	callers int
+
+	events   int           // contents of a stream that keeps to its schedule; 0: the usual stream
+	comments time.Duration // between the comments that are all that comes after them; 0: none, the stream ends
 }
 
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2048, DisableCompression: true}}
@@ -59,6 +63,10 @@ func (l *load) request(ctx context.Context, site string) *http.Request {
 	if l.stream {
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set(paceHeader, l.pace.String())
+		if l.events > 0 {
+			r.Header.Set(eventsHeader, strconv.Itoa(l.events))
+			r.Header.Set(commentsHeader, l.comments.String())
+		}
 	}
 	return r
 }
@@ -70,6 +78,8 @@ func (l *load) want() (n int64) {
 		return int64(len(chatAnswer))
 	case l.path == messagesPath:
 		return int64(len(strings.Join(messagesStream, "")))
+	case l.events > 0:
+		return int64(len(strings.Join(chatStream, "")) + (l.events-chunks)*len(chatStream[1]))
 	default:
 		return int64(len(strings.Join(chatStream, "")))
 	}
@@ -103,8 +113,18 @@ func (l *load) run(site string, d time.Duration) (done, failed int64) {
 	return ok.Load(), bad.Load()
 }
 
-// open opens n streams, waits for the first content of each, and leaves them open until stop.
-func (l *load) open(site string, n int) (stop func(), failed int64) {
+// meter counts what comes.
+type meter struct{ bytes, reads atomic.Int64 }
+
+func (m *meter) Write(b []byte) (int, error) {
+	m.bytes.Add(int64(len(b)))
+	m.reads.Add(1)
+	return len(b), nil
+}
+
+// open opens n streams, waits for the first content of each, and leaves them open until stop, which tells how many failed:
+// a stream that ends before has failed, too. What comes is counted.
+func (l *load) open(site string, n int, came *meter) (stop func() (failed int64)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var bad atomic.Int64
 	var begun, ended sync.WaitGroup
@@ -119,13 +139,20 @@ func (l *load) open(site string, n int) (stop func(), failed int64) {
 			}
 			defer resp.Body.Close()
 			_, err = io.ReadFull(resp.Body, make([]byte, 256))
-			if err != nil {
+			begun.Done()
+			if err == nil {
+				_, _ = io.Copy(came, resp.Body)
+			}
+			if err != nil || ctx.Err() == nil {
 				bad.Add(1)
 			}
-			begun.Done()
-			_, _ = io.Copy(io.Discard, resp.Body)
 		})
 	}
 	begun.Wait()
-	return func() { cancel(); ended.Wait(); client.CloseIdleConnections() }, bad.Load()
+	return func() int64 {
+		cancel()
+		ended.Wait()
+		client.CloseIdleConnections()
+		return bad.Load()
+	}
 }

@@ -18,10 +18,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -32,6 +34,7 @@ type options struct {
 	run      string
 	rounds   int
 	duration time.Duration
+	rate     int
 	profile  string
 	json     bool
 }
@@ -45,6 +48,7 @@ type result struct {
 	Min      float64 `json:"min"`
 	Max      float64 `json:"max"`
 	Aim      float64 `json:"aim,omitempty"`
+	TTFT     []ttft  `json:"ttft,omitempty"` // instead of A and B: each side's time to the first token
 }
 
 // cost is what one side took, per request; medians over its rounds. Requests, Failed and Wasted are sums.
@@ -53,8 +57,10 @@ type cost struct {
 	CPU      float64 `json:"cpu_us,omitempty"`
 	Allocs   float64 `json:"allocs,omitempty"`
 	Bytes    float64 `json:"bytes,omitempty"`
-	Held     float64 `json:"held,omitempty"` // bytes of heap and stack, per open stream
-	RSS      float64 `json:"rss,omitempty"`  // resident bytes, per open stream
+	Held     float64 `json:"held,omitempty"`     // bytes of heap and stack, per open stream
+	RSS      float64 `json:"rss,omitempty"`      // resident bytes, per open stream
+	Rate     float64 `json:"rate,omitempty"`     // events a second, of all open streams
+	PerRead  float64 `json:"per_read,omitempty"` // events that come to the caller at once
 	Requests int64   `json:"requests"`
 	Failed   int64   `json:"failed"`
 	Wasted   int64   `json:"wasted"` // calls that an upstream had to refuse
@@ -66,6 +72,7 @@ func main() {
 	flag.StringVar(&o.run, "run", "", "run the scenarios whose names contain this")
 	flag.IntVar(&o.rounds, "rounds", 10, "pairs of rounds per scenario")
 	flag.DurationVar(&o.duration, "duration", time.Second, "length of a round; twice that for streams")
+	flag.IntVar(&o.rate, "rate", 50, "events a second in each of the 1,000 streams of sse-1000x…")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of Caddy under the B side's load to this file, and the A side's beside it")
 	flag.BoolVar(&o.json, "json", false, "write the results as JSON")
 	flag.Parse()
@@ -86,26 +93,41 @@ func run(o *options) error {
 			return err
 		}
 	}
+	if o.rate < 1 {
+		return errors.New("-rate must be at least 1")
+	}
 	up, err := startUpstream()
 	if err != nil {
 		return err
 	}
 	var results []result
+	var shown string
 	for _, s := range scenarios {
+		if s.open > 0 {
+			s.name += strconv.Itoa(o.rate)
+			s.load.pace = time.Second / time.Duration(o.rate)
+		}
 		if !strings.Contains(s.name, o.run) {
 			continue
 		}
+		if err := needFiles(2*max(s.held, s.open) + 200); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 		measure := s.compare
-		if s.held {
+		switch {
+		case s.held > 0:
 			measure = s.memory
+		case s.ttft:
+			measure = s.firstToken
 		}
 		r, err := measure(o, up, dir)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		if !o.json {
-			if len(results) == 0 {
-				fmt.Println(header)
+			if h := r.header(); h != shown {
+				fmt.Println(h)
+				shown = h
 			}
 			fmt.Print(r)
 		}
@@ -126,8 +148,18 @@ const header = "" +
 	"scenario              side                    µs CPU   allocs     KiB  requests  failed  wasted  A/B median (min–max)  aim\n" +
 	"--------------------  ---------------------  -------  -------  ------  --------  ------  ------  --------------------  -----"
 
-// String is two lines of the table.
+func (r result) header() string {
+	if r.TTFT != nil {
+		return ttftHeader
+	}
+	return header
+}
+
+// String is the result's lines of the table.
 func (r result) String() string {
+	if r.TTFT != nil {
+		return r.ttft()
+	}
 	aim := ""
 	if r.Aim > 0 {
 		aim = fmt.Sprintf("≥ %.2f", r.Aim)
@@ -139,6 +171,9 @@ func (r result) String() string {
 			name, verdict = "", fmt.Sprintf("%.2f (%.2f–%.2f)", r.Ratio, r.Min, r.Max)
 		}
 		cpu, kib := fmt.Sprintf("%.1f", c.CPU), c.Bytes/1024
+		if c.Rate > 0 {
+			c.Name += fmt.Sprintf(" %.0f/s", c.Rate)
+		}
 		if c.Held > 0 {
 			cpu, kib = "", c.Held/1024
 		}
@@ -166,4 +201,17 @@ func median(v []float64) float64 {
 		return s[len(s)/2]
 	}
 	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
+
+// needFiles reports whether a process may have n files open, where the system tells. That the soft limit be no obstacle needs
+// nothing done: a Go program, Caddy too, raises its own to the hard one as it starts.
+func needFiles(n int) error {
+	limits, _ := os.ReadFile("/proc/self/limits")
+	_, line, _ := strings.Cut(string(limits), "\nMax open files")
+	if f := strings.Fields(line); len(f) > 1 {
+		if hard, err := strconv.Atoi(f[1]); err == nil && hard < n {
+			return fmt.Errorf("%d open files are needed, and the hard limit (ulimit -Hn) is %d", n, hard)
+		}
+	}
+	return nil
 }

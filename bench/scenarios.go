@@ -26,7 +26,9 @@ type scenario struct {
 	load load
 	a, b site
 	aim  float64 // the least A/B that is wanted
-	held bool    // compare what open streams hold, not what requests cost
+	held int     // compare what so many open streams hold, not what requests cost
+	open int     // compare what an event costs in so many open streams
+	ttft bool    // compare the time to the first token
 }
 
 // site is a handler that calls the upstream.
@@ -87,9 +89,10 @@ func pooled(n int, selection string) site {
 
 const (
 	atOnce      = 8                    // callers
-	openStreams = 1000                 // in the memory scenarios
+	openStreams = 1000                 // in the memory scenarios, and in sse-1000x50
 	streaming   = 48                   // callers that stream, which mostly wait
 	pace        = 2 * time.Millisecond // between the chunks of a stream, so that they do not melt together
+	endless     = 1 << 30              // events: as long as the caller stays
 )
 
 var scenarios = []scenario{
@@ -103,8 +106,13 @@ var scenarios = []scenario{
 	{name: "sse-messages", load: load{body: chatRequest(4 << 10), path: messagesPath, stream: true, pace: pace, callers: streaming}, a: plainProxy, b: failover, aim: 0.9},
 	keys("first"), keys("round_robin"), keys("random"), keys("weighted_random"), keys("least_in_flight"), keys("sticky {http.request.header.X-Session}"),
 	{name: "limited", load: load{body: chatRequest(4 << 10), callers: atOnce}, a: switchingProxy, b: failoverLimited, aim: 1},
-	{name: "memory", load: load{body: chatRequest(4 << 10), stream: true, pace: time.Second}, a: plainProxy, b: failover, aim: 0.8, held: true},
-	{name: "memory-256k", load: load{body: chatRequest(256 << 10), stream: true, pace: time.Second}, a: plainProxy, b: failover, aim: 0.8, held: true},
+	{name: "memory", load: load{body: chatRequest(4 << 10), stream: true, pace: time.Second}, a: plainProxy, b: failover, aim: 0.8, held: openStreams},
+	{name: "memory-256k", load: load{body: chatRequest(256 << 10), stream: true, pace: time.Second}, a: plainProxy, b: failover, aim: 0.8, held: openStreams},
+	{name: "memory-5000", load: load{body: chatRequest(4 << 10), stream: true, events: 5, pace: 100 * time.Millisecond, comments: 10 * time.Second},
+		a: plainProxy, b: failover, aim: 0.91, held: 5000},
+	{name: "sse-1000x", load: load{body: chatRequest(4 << 10), stream: true, events: endless}, a: plainProxy, b: failover, aim: 0.91, open: openStreams},
+	{name: "ttft", load: load{body: chatRequest(4 << 10), stream: true, events: 1, callers: 1}, a: plainProxy, b: failover, ttft: true},
+	{name: "ttft-50", load: load{body: chatRequest(4 << 10), stream: true, events: 5, pace: 15 * time.Millisecond, callers: 50}, a: plainProxy, b: failover, ttft: true},
 }
 
 func keys(selection string) scenario {
@@ -129,19 +137,14 @@ func (s *scenario) compare(o *options, up *upstream, dir string) (result, error)
 	if s.load.stream { // which take less CPU time, told in steps of 10 ms
 		length *= 2
 	}
-	var cpu, allocs, bytes [2][]float64
+	var cpu, allocs, bytes, rate, melted [2][]float64
 	for k := range o.rounds + 1 {
 		for _, i := range [][]int{{0, 1}, {1, 0}}[k%2] {
 			if err := c.collect(); err != nil {
 				return r, err
 			}
-			before, err := c.sample()
-			if err != nil {
-				return r, err
-			}
 			wasted := up.wasted.Load()
-			done, failed := s.load.run(c.sites[i], length)
-			after, err := c.sample()
+			before, after, done, failed, perRead, err := s.round(c, i, length)
 			if err != nil {
 				return r, err
 			}
@@ -155,21 +158,50 @@ func (s *scenario) compare(o *options, up *upstream, dir string) (result, error)
 			cpu[i] = append(cpu[i], (after.cpu-before.cpu)/n*1e6)
 			allocs[i] = append(allocs[i], (after.mallocs-before.mallocs)/n)
 			bytes[i] = append(bytes[i], (after.allocated-before.allocated)/n)
+			rate[i], melted[i] = append(rate[i], n/length.Seconds()), append(melted[i], perRead)
 		}
 	}
 	for i, side := range sides {
 		side.CPU, side.Allocs, side.Bytes = median(cpu[i]), median(allocs[i]), median(bytes[i])
+		if s.open > 0 {
+			side.Rate, side.PerRead = median(rate[i]), median(melted[i])
+		}
 	}
 	r.judge(cpu)
 	if o.profile == "" {
 		return r, nil
 	}
 	for i, file := range []string{o.profile + ".a", o.profile} {
-		if err := c.profile(file, func(d time.Duration) { s.load.run(c.sites[i], d) }); err != nil {
+		if err := c.profile(file, func(d time.Duration) { _, _, _, _, _, _ = s.round(c, i, d) }); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
+}
+
+// round has side i do its load for d. Of open streams, n counts the events.
+func (s *scenario) round(c *caddyProcess, i int, d time.Duration) (before, after sample, n, failed int64, perRead float64, err error) {
+	if s.open > 0 {
+		var came meter
+		stop := s.load.open(c.sites[i], s.open, &came)
+		defer func() { failed = stop() }()
+		time.Sleep(time.Second) // what opening took is over
+		bytes, reads := came.bytes.Load(), came.reads.Load()
+		if before, err = c.sample(); err != nil {
+			return
+		}
+		time.Sleep(d)
+		n = (came.bytes.Load() - bytes) / int64(len(chatStream[1]))
+		perRead = float64(n) / float64(max(came.reads.Load()-reads, 1))
+		after, err = c.sample()
+		return
+	}
+	if before, err = c.sample(); err != nil {
+		return
+	}
+	n, failed = s.load.run(c.sites[i], d)
+	after, err = c.sample()
+	return
 }
 
 // memory measures what an open stream holds: heap and stacks in use after a collection, with all streams open and
@@ -179,22 +211,22 @@ func (s *scenario) memory(o *options, up *upstream, dir string) (result, error) 
 	var held [2][]float64
 	for range min(o.rounds, 3) {
 		for i, side := range []*cost{&r.A, &r.B} {
-			before, after, failed, err := s.open(o, dir, []site{s.a, s.b}[i].config(up))
+			before, after, failed, err := s.hold(o, dir, []site{s.a, s.b}[i].config(up))
 			if err != nil {
 				return r, err
 			}
-			side.Requests += openStreams
+			side.Requests += int64(s.held)
 			side.Failed += failed
-			held[i] = append(held[i], (after.inUse-before.inUse)/openStreams)
-			side.Held, side.RSS = median(held[i]), (after.rss-before.rss)/openStreams
+			held[i] = append(held[i], (after.inUse-before.inUse)/float64(s.held))
+			side.Held, side.RSS = median(held[i]), (after.rss-before.rss)/float64(s.held)
 		}
 	}
 	r.judge(held)
 	return r, nil
 }
 
-// open samples a new Caddy before and after many streams are opened.
-func (s *scenario) open(o *options, dir, config string) (before, after sample, failed int64, err error) {
+// hold samples a new Caddy before and after many streams are opened.
+func (s *scenario) hold(o *options, dir, config string) (before, after sample, failed int64, err error) {
 	c, err := startCaddy(o.caddy, dir, config)
 	if err != nil {
 		return before, after, 0, err
@@ -208,9 +240,9 @@ func (s *scenario) open(o *options, dir, config string) (before, after sample, f
 	if before, err = c.sample(); err != nil {
 		return before, after, 0, err
 	}
-	stop, failed := s.load.open(c.sites[0], openStreams)
-	defer stop()
-	time.Sleep(3 * s.load.pace)
+	stop := s.load.open(c.sites[0], s.held, &meter{})
+	defer func() { failed = stop() }()
+	time.Sleep(3*s.load.pace + s.load.comments*6/5)
 	if err = c.collect(); err != nil {
 		return before, after, 0, err
 	}

@@ -15,6 +15,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -36,6 +37,10 @@ const (
 	messagesPath = "/v1/messages"
 	paceHeader   = "X-Bench-Pace" // the wait between a stream's chunks
 	chunks       = 100
+	// A stream of eventsHeader contents keeps to its schedule, late or not. With commentsHeader it never ends: after its
+	// contents only a comment comes now and then.
+	eventsHeader   = "X-Bench-Events"
+	commentsHeader = "X-Bench-Comments"
 )
 
 // upstream plays a provider. It runs in the bench's process: only Caddy's CPU time counts.
@@ -86,6 +91,13 @@ func (up *upstream) serve(w http.ResponseWriter, r *http.Request) {
 	wait, _ := time.ParseDuration(r.Header.Get(paceHeader))
 	h.Set("Content-Type", "text/event-stream")
 	events, flush := chatStream, http.NewResponseController(w).Flush
+	if n, _ := strconv.Atoi(r.Header.Get(eventsHeader)); n > 0 {
+		paced(r.Context(), func(e string) bool {
+			_, err := io.WriteString(w, e)
+			return err == nil && flush() == nil
+		}, n, wait, r.Header.Get(commentsHeader))
+		return
+	}
 	if r.URL.Path == messagesPath {
 		events = messagesStream
 	}
@@ -94,6 +106,34 @@ func (up *upstream) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		time.Sleep(wait)
+	}
+}
+
+// paced writes a stream of n contents, the first at once.
+func paced(ctx context.Context, write func(string) bool, n int, wait time.Duration, comments string) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause := func(d time.Duration) bool {
+		timer.Reset(d)
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	next, open := time.Now(), write(chatStream[0])
+	for i := 0; open && i < n; i++ {
+		open = pause(time.Until(next)) && write(chatStream[1])
+		next = next.Add(wait)
+	}
+	if silence, _ := time.ParseDuration(comments); silence > 0 {
+		for open {
+			open = pause(silence) && write(": still there\n\n")
+		}
+	}
+	for _, e := range chatStream[len(chatStream)-2:] {
+		open = open && write(e)
 	}
 }
 
