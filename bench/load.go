@@ -33,7 +33,7 @@ type load struct {
 	pace    time.Duration // between the chunks of a stream
 	callers int
 
-	events   int           // contents of a stream that keeps to its schedule; 0: the usual stream
+	events   int           // contents of a stream; 0: the usual stream
 	comments time.Duration // between the comments that are all that comes after them; 0: none, the stream ends
 }
 

@@ -171,15 +171,15 @@ func (r result) String() string {
 			name, verdict = "", fmt.Sprintf("%.2f (%.2f–%.2f)", r.Ratio, r.Min, r.Max)
 		}
 		cpu, kib := fmt.Sprintf("%.1f", c.CPU), c.Bytes/1024
-		if c.Rate > 0 {
-			c.Name += fmt.Sprintf(" %.0f/s", c.Rate)
-		}
 		if c.Held > 0 {
 			cpu, kib = "", c.Held/1024
 		}
 		fmt.Fprintf(&b, "%-20s  %-21s  %7s  %7.0f  %6.1f  %8d  %6d  %6d", name, c.Name, cpu, c.Allocs, kib, c.Requests, c.Failed, c.Wasted)
 		if i == 1 {
 			fmt.Fprintf(&b, "  %-20s  %s", verdict, aim)
+		}
+		if c.Rate > 0 {
+			fmt.Fprintf(&b, "  %.0f/s, %.2f a read", c.Rate, c.PerRead)
 		}
 		b.WriteByte('\n')
 	}

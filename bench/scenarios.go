@@ -112,7 +112,7 @@ var scenarios = []scenario{
 		a: plainProxy, b: failover, aim: 0.91, held: 5000},
 	{name: "sse-1000x", load: load{body: chatRequest(4 << 10), stream: true, events: endless}, a: plainProxy, b: failover, aim: 0.91, open: openStreams},
 	{name: "ttft", load: load{body: chatRequest(4 << 10), stream: true, events: 1, callers: 1}, a: plainProxy, b: failover, ttft: true},
-	{name: "ttft-50", load: load{body: chatRequest(4 << 10), stream: true, events: 5, pace: 15 * time.Millisecond, callers: 50}, a: plainProxy, b: failover, ttft: true},
+	{name: "ttft-50", load: load{body: chatRequest(4 << 10), stream: true, events: 5, pace: 25 * time.Millisecond, callers: 50}, a: plainProxy, b: failover, ttft: true},
 }
 
 func keys(selection string) scenario {

@@ -37,8 +37,8 @@ const (
 	messagesPath = "/v1/messages"
 	paceHeader   = "X-Bench-Pace" // the wait between a stream's chunks
 	chunks       = 100
-	// A stream of eventsHeader contents keeps to its schedule, late or not. With commentsHeader it never ends: after its
-	// contents only a comment comes now and then.
+	// A stream has eventsHeader contents, if that is given. With commentsHeader it never ends: after them only a comment
+	// comes now and then.
 	eventsHeader   = "X-Bench-Events"
 	commentsHeader = "X-Bench-Comments"
 )
@@ -122,10 +122,9 @@ func paced(ctx context.Context, write func(string) bool, n int, wait time.Durati
 			return false
 		}
 	}
-	next, open := time.Now(), write(chatStream[0])
-	for i := 0; open && i < n; i++ {
-		open = pause(time.Until(next)) && write(chatStream[1])
-		next = next.Add(wait)
+	open := write(chatStream[0]) && write(chatStream[1])
+	for i := 1; open && i < n; i++ { // late or not: events that catch up would melt together, and cost less
+		open = pause(wait) && write(chatStream[1])
 	}
 	if silence, _ := time.ParseDuration(comments); silence > 0 {
 		for open {
