@@ -115,7 +115,7 @@ func claimPool(h httpcaddyfile.Helper, handler *Handler) error {
 //	    # what is tried again
 //	    retry {
 //	        on          <class...>
-//	        same_key    <wait...>
+//	        same_key    <wait...>|off
 //	        same_key_on <class...>
 //	        backoff     <base> [<cap>]
 //	        jitter      <percent>
@@ -242,6 +242,10 @@ func (r *Retry) words() []keyword {
 	return []keyword{
 		{name: "on", usage: "<class...>", set: setTexts(&r.On)},
 		{name: "same_key", usage: "<wait...>", set: func(args []string) error {
+			if len(args) == 1 && args[0] == "off" {
+				r.SameKey = []caddy.Duration{sameKeyOff}
+				return nil
+			}
 			r.SameKey = make([]caddy.Duration, len(args))
 			for i := range args {
 				if err := setDurations(&r.SameKey[i])(args[i:]); err != nil {

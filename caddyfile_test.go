@@ -127,6 +127,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"pool", "provider b", "llm_failover: wrong number of values for provider; write: provider <name> <base_url> { ... }, at Caddyfile:3"},
 		{"retry", "on", "retry: wrong number of values for on; write: on <class...>, at Caddyfile:4"},
 		{"retry", "same_key", "retry: wrong number of values for same_key; write: same_key <wait...>, at Caddyfile:4"},
+		{"retry", "same_key 1s off", `retry: same_key: "off" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
 		{"retry", "same_key_on", "retry: wrong number of values for same_key_on; write: same_key_on <class...>, at Caddyfile:4"},
 		{"retry", "backoff", "retry: wrong number of values for backoff; write: backoff <base> [<cap>], at Caddyfile:4"},
 		{"retry", "backoff 1s 2s 3s", "retry: wrong number of values for backoff; write: backoff <base> [<cap>], at Caddyfile:4"},

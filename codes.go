@@ -42,6 +42,7 @@ var commonCodes = codeTable(
 	codeRow{meaning{QuotaExhausted, "", "a free allowance is used up"}, "free_quota_exceeded free_usage_exhausted daily_free_quota_exceeded", 0, ""},
 	codeRow{meaning{BillingError, "", "the spending limit is reached"}, "organization_usage_limit_exceeded project_usage_limit_exceeded project_spend_limit_exceeded billing_hard_limit_reached budget_exceeded", 0, ""},
 	codeRow{meaning{BillingError, "", "billing is not set up"}, "billing_not_active BILLING_DISABLED usage_not_included CommodityNotPurchased", 0, ""},
+	codeRow{meaning{BillingError, "", "the spending limit is reached"}, "DailyLimitError WeeklyLimitError MonthlyLimitError", 0, "spend|spending|budget"},
 	codeRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, "AllocationQuota.FreeTierOnly", 0, ""},
 	codeRow{meaning{BillingError, ScopeModel, "the spending stop on this model is reached"}, "SetLimitExceeded", 0, ""},
 	codeRow{meaning{BillingError, "", "no quota is left to pay with"}, "insufficient_user_quota pre_consume_token_quota_failed insufficient_quota exceeded_current_quota_error", 0, ""},
@@ -58,18 +59,20 @@ var commonCodes = codeTable(
 		MissingAuthenticationToken token_not_found_in_db expired_key mismatched_organization`, 0, ""},
 
 	// Policy and size.
-	codeRow{meaning{ContentPolicy, "", "refused by a safety filter"}, "ResponsibleAIPolicyViolation sensitive_words_detected prompt_blocked data_inspection_failed", 0, ""},
+	codeRow{meaning{ContentPolicy, "", "refused by a safety filter"}, "ResponsibleAIPolicyViolation sensitive_words_detected prompt_blocked data_inspection_failed guardrail_intervened", 0, ""},
 	codeRow{meaning{ContextOverflow, "", "the request is too long"}, "string_above_max_length request_too_large context_too_large tokens_limit_reached RequestBodyTooLarge", 0, ""},
 
 	// Models.
 	codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, `model_not_found DeploymentNotFound OperationNotSupported unsupported_api_for_model key_model_access_denied
-		team_model_access_denied get_channel_failed ModelNotReadyException no_available_channel`, 0, ""},
+		team_model_access_denied get_channel_failed ModelNotReadyException no_available_channel model_price_error`, 0, ""},
 
 	// The upstream's own faults under a status that says otherwise.
 	codeRow{meaning{ServerError, "", "the model produced something unusable"}, "tool_use_failed json_validate_failed ModelErrorException ModelStreamErrorException unexpected_output", 0, ""},
 	codeRow{meaning{ServerError, "", "the upstream failed while answering"}, "generation incomplete_generation network_error", 0, ""},
 	codeRow{meaning{Timeout, "", "the upstream ran out of time"}, "ModelTimeoutException channel:response_time_exceeded", 0, ""},
 	codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "slow_down", 503, ""},
+	// https://platform.openai.com/docs/guides/flex-processing
+	codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "resource_unavailable", 429, ""},
 
 	// The caller's mistakes, whatever the sentence quotes.
 	codeRow{meaning{BadRequest, "", "a value in the request is wrong"}, `invalid_value unsupported_value unsupported_parameter unknown_parameter missing_required_parameter invalid_type
@@ -121,6 +124,7 @@ var codeWords = wordTable(
 		context length|window|size|limit|too|overflow
 		context .. exceeded
 		prompt|input .. too long|large
+		token|tokens|character|characters|text|message|messages too long
 		max .. prompt|input|context .. tokens|length .. exceeded
 		exceed* context
 		payload|entity|request too large
@@ -165,7 +169,7 @@ var codeWords = wordTable(
 		api key .. invalid|expired|disabled|missing|revoked|blocked
 		token .. expired|invalid|invalidated|revoked
 		access token .. expired|invalid
-		auth failure|failed|error
+		auth failure|failed
 		authentication .. error|failed|fails|required
 		unauthenticated
 		unauthorized`, ""},
@@ -193,6 +197,7 @@ var weakCodes = wordTable(
 		quota`, ""},
 	wordRow{meaning{AuthError, "", "access is denied"}, unless(404, 408, 413, 429, 504, 529), `
 		permission .. denied|error
+		auth error
 		access|operation denied
 		forbidden
 		authentication

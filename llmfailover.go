@@ -179,7 +179,7 @@ type Retry struct {
 	// never tried again, even if listed. Default: all of the nine but `bad_request` and `unknown`.
 	On []Class `json:"on,omitempty"`
 
-	// The waits before the same key is asked again. Default: 1s, 2s, 4s.
+	// The waits before the same key is asked again; -1 alone: none. Default: 1s, 2s, 4s.
 	SameKey []caddy.Duration `json:"same_key,omitempty"`
 
 	// The exact classes for which the same key is asked again after `same_key`. Default: `rate_limit`, `model_unavailable`.

@@ -138,9 +138,15 @@ func or(d caddy.Duration, fallback time.Duration) time.Duration {
 	return orInt(time.Duration(d), fallback)
 }
 
+// sameKeyOff alone in same_key stands for no waits at all; an empty list is the default.
+const sameKeyOff caddy.Duration = -1
+
 func waits(given []caddy.Duration, fallback ...time.Duration) []time.Duration {
 	if len(given) == 0 {
 		return fallback
+	}
+	if given[0] == sameKeyOff {
+		return nil
 	}
 	ws := make([]time.Duration, len(given))
 	for i, d := range given {

@@ -361,3 +361,11 @@ func TestPolicyDefaults(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestSameKeyOff: a pool may do without any wait on the same key.
+func TestSameKeyOff(t *testing.T) {
+	pol := newPolicy(&Handler{Retry: &Retry{SameKey: []caddy.Duration{sameKeyOff}}})
+	if got := decide(Verdict{Class: RateLimit, Scope: ScopeKey}, progress{attempts: 1, remaining: noDeadline}, options{self: true}, &pol, 0); got.do != stop {
+		t.Errorf("%+v", got)
+	}
+}

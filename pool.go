@@ -145,7 +145,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 			err = errors.New("it is empty")
 		}
 		if err != nil {
-			return fmt.Errorf("key %s: its secret cannot be had: %w", k.Name, err)
+			return fmt.Errorf("key %s: its secret cannot be had (an environment variable is not set, or a file is missing, unreadable or empty): %w", k.Name, err)
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("key %s: its secret has a control character, which no header field can carry", k.Name)

@@ -274,6 +274,9 @@ func (r *Retry) validate() error {
 		return err
 	}
 	for _, wait := range r.SameKey {
+		if wait == sameKeyOff && len(r.SameKey) == 1 {
+			break
+		}
 		if err := notNegative("retry", namedDuration{"same_key", wait}); err != nil {
 			return err
 		}

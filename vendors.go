@@ -93,18 +93,21 @@ var byHost = func() map[string]string {
 var vendors = map[string]vendor{
 	generic: {},
 
-	"openai":    {hosts: "api.openai.com chatgpt.com .api.openai.com", names: "openai-codex codex"},
-	"azure":     {hosts: ".openai.azure.com .services.ai.azure.com .cognitiveservices.azure.com .models.ai.azure.com", names: "azure-openai"},
-	"anthropic": {hosts: "api.anthropic.com", names: "claude"},
-	"gemini":    {hosts: "generativelanguage.googleapis.com cloudcode-pa.googleapis.com", names: "google gemini-code-assist"},
-	"deepseek":  {hosts: "api.deepseek.com"},
-	"xai":       {hosts: "api.x.ai .x.ai", names: "grok"},
+	"openai": {hosts: "api.openai.com chatgpt.com .api.openai.com", names: "openai-codex codex"},
+	"azure":  {hosts: ".openai.azure.com .services.ai.azure.com .cognitiveservices.azure.com .models.ai.azure.com", names: "azure-openai"},
+	"anthropic": {
+		hosts: "api.anthropic.com", names: "claude",
+		words: wordTable(wordRow{meaning{AuthError, ScopeProvider, "its edge does not serve this place"}, only(403), "request not allowed", ""}),
+	},
+	"gemini":   {hosts: "generativelanguage.googleapis.com cloudcode-pa.googleapis.com", names: "google gemini-code-assist"},
+	"deepseek": {hosts: "api.deepseek.com"},
+	"xai":      {hosts: "api.x.ai .x.ai", names: "grok"},
 
 	// Dynamic shared quota: the region is full, not the project's allowance.
 	// https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429
 	"vertex": {
 		hosts: "aiplatform.googleapis.com .aiplatform.googleapis.com", names: "google-vertex vertex-ai",
-		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(429), `
+		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(200, 429), `
 			resource exhausted . please try again
 			resource exhausted please try again`, ""}),
 	},
@@ -165,6 +168,7 @@ var vendors = map[string]vendor{
 		hosts: "models.github.ai models.inference.ai.azure.com api.githubcopilot.com .githubcopilot.com", names: "github-models github-copilot copilot",
 		codes: codeTable(
 			codeRow{meaning{RateLimit, ScopeModel, "too many requests for this model"}, "user_model_rate_limited", 0, ""},
+			codeRow{meaning{QuotaExhausted, ScopeAccount, "the plan's requests are used up"}, "quota_exceeded", 0, ""},
 		),
 	},
 

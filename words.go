@@ -125,18 +125,28 @@ var sentences = wordTable(
 		reached|exceeded|hit|over ... spend|spending|cost|budget limit|cap|allowed
 		budget .. exceeded|exhausted
 		exceededbudget
+		exceededtokenbudget
+		max budget
 		budgetexceeded*
 		exceeded .. budget
 		spending limit`, "消费限额 预算"},
 	wordRow{meaning{BillingError, "", "the plan does not pay for this"}, nil, `
-		extra usage
-		subscription .. expired|ended|cancelled|canceled|lapsed|inactive|required
+		out of|draw|draws .. extra usage
+		no extra usage
+		extra usage .. required|disabled|exhausted|depleted|not
+		subscription .. expired|ended|cancelled|canceled|lapsed|inactive|required|frozen|suspended|paused
 		plan|package .. expired|ended|lapsed
 		trial .. expired|ended
 		not|no|without .. valid .. subscription
 		no .. active subscription|plan
 		subscription|plan .. not include .. api
 		not .. subscribed`, "套餐已过期 套餐已到期 套餐过期 未订阅 订阅已过期 试用已"},
+
+	// A ban for what was sent before is not about this request.
+	wordRow{meaning{AuthError, ScopeAccount, "the account is closed for a violation"}, nil, `
+		access|account|organization|organisation|workspace|project|user|key ... terminated|suspended|banned|deactivated|disabled|locked|revoked ... violat*|abuse
+		violat*|abuse ... access|account|organization|organisation|workspace|project .. terminated|suspended|banned|deactivated|disabled|locked`,
+		"账户存在违规 账号存在违规 账户存违规 账号存违规 账户因违规 账号因违规 违规被封"},
 
 	// Policy.
 	wordRow{meaning{ContentPolicy, "", "refused by a safety filter"}, nil, `
@@ -211,6 +221,7 @@ var sentences = wordTable(
 		perminute
 		calls|requests|tokens min|minute|second
 		tpm|rpm|qpm|qps|rps|itpm|otpm|tps
+		quota exceeded for aiplatform
 		# per # exceeded|s
 		# # s|seconds exceeded`, "每分钟 每秒"},
 
@@ -224,6 +235,8 @@ var sentences = wordTable(
 		cuda error|out
 		asyncenginedead*
 		runner process .. terminated|crashed|died|exited
+		model|worker|backend|server .. has|have|was crashed
+		channel error
 		failed to call a function
 		failed to generate json`, ""},
 
@@ -238,6 +251,7 @@ var sentences = wordTable(
 		number of .. tokens .. exceed*|greater|larger|more
 		exceed* .. maximum|max|model|model's|allowed .. token|tokens|length|context|sequence|characters
 		exceed* .. token limit
+		less|fewer than # tokens|characters
 		exceeds the limit of # tokens
 		maximum|max prompt|input|sequence .. length|tokens|size
 		maximum number of .. input tokens
@@ -297,6 +311,7 @@ var sentences = wordTable(
 		no .. worker|workers|instance|instances|replica|replicas|slot|slots|gpu|gpus .. available
 		unable to handle additional|more
 		cannot handle .. more|additional requests
+		receiving|getting|seeing too many requests
 		rate limited upstream
 		upstream .. rate limit*|limited|throttl*
 		alternative .. providers
@@ -361,6 +376,9 @@ var sentences = wordTable(
 		model is not
 		loading model
 		no models loaded
+		model .. unloaded
+		failed|unable to load .. model
+		verified to .. model
 		unknown|invalid|unsupported|unrecognized|nonexistent model|models|deployment
 		invalid model name
 		not a valid model
@@ -386,7 +404,7 @@ var sentences = wordTable(
 		could not find .. model
 		model service is unavailable
 		not found for account
-		degraded function`, "模型不存在 不存在该模型 无权访问模型 无可用渠道 未开通 模型未 没有该模型 不支持的模型 不支持该模型 模型已下线 模型不可用 无权使用 暂不支持该模型 模型已 无此模型 モデルが存在しません モデルが見つかりません"},
+		degraded function`, "模型不存在 不存在该模型 价格未配置 无权访问模型 无可用渠道 未开通 模型未 没有该模型 不支持的模型 不支持该模型 模型已下线 模型不可用 无权使用 暂不支持该模型 模型已 无此模型 モデルが存在しません モデルが見つかりません"},
 
 	// A refusal that is about a model is not about the credential, and not about the address.
 	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(404), `
@@ -404,13 +422,22 @@ var sentences = wordTable(
 		ip|address .. not .. allowed|authorized|whitelist*|allowlist*
 		ip .. blocked|banned
 		virtual network|firewall
+		check your network
 		not allow .. current client
 		only available for coding|agents`, "地区不 区域不 不在服务区 ip地址 不支持该地区"},
+	wordRow{meaning{AuthError, ScopeKey, "the credential may not do this"}, nil, `
+		insufficient permission|permissions|scope|scopes
+		missing .. scope|scopes
+		personal access token|tokens
+		api key|keys is|are not supported|accepted|allowed
+		credential|credentials|token|key .. only .. authorized|allowed|valid
+		restricted api key`, ""},
 	wordRow{meaning{AuthError, ScopeAccount, "the account is closed to us"}, nil, `
 		organization|organisation|org|account|workspace|tenant|project|team ... disabled|restricted|suspended|banned|locked|terminated|deactivated|blocked|closed|frozen|inactive
 		organization|organisation|account|project .. denied access
 		consumer .. suspended
 		not .. allowed for this|your organization|organisation|account|workspace
+		your account|organization|organisation|workspace|project is not authorized|allowed|permitted|entitled
 		has not been used in project
 		user .. banned|blocked|suspended`, "账户已被锁定 账号已被 账户已被 用户已被封禁 账号被 封禁 账户异常 账号异常 账户处于"},
 	wordRow{meaning{AuthError, ScopeKey, "the credential is not accepted"}, nil, `
@@ -478,6 +505,9 @@ var limitScopes = wordTable(
 		for|on|of|to this model
 		for|of model
 		for the .. model
+		for .. and model
+		org .. model
+		requests to .. for .. in
 		per model
 		by model
 		foundation model
@@ -500,6 +530,7 @@ var limitScopes = wordTable(
 		max|maximum organization|account|team|user
 		organization|organization's|organisation|org|team|team's|workspace|account|tenant|project|user|customer rate|rpm|tpm|tpd|rpd|limit|limits|level|wide|quota|request|concurren*
 		user global
+		userby*|userconcurrent*
 		free models per
 		limit* .. for|of your|this|the organization|organisation|account|team|workspace|project
 		exceeded organization|account|team|workspace|project

@@ -148,22 +148,23 @@ func (l *load) firstToken(site string) (took time.Duration, err error) {
 }
 
 const ttftHeader = "\n" +
-	"time to first token, µs                                         median     p99  more than direct      more than reverse_proxy: median and p99 (min–max)   aim\n" +
-	"scenario              side                   requests  failed                    median     p99\n"
+	"                                                                                  more than direct  more than reverse_proxy (min–max)\n" +
+	"time to first token   side                   requests  failed  median µs   p99 µs   median      p99  median             p99                     aim\n" +
+	"--------------------  ---------------------  --------  ------  ---------  -------  -------  -------  -----------------  ----------------------  ---"
 
 // ttft is the result's lines of the table.
 func (r result) ttft() string {
 	var b strings.Builder
 	for i, t := range r.TTFT {
-		fmt.Fprintf(&b, "%-20s  %-21s  %8d  %6d  %7.0f  %7.0f", []string{r.Scenario, "", "", ""}[i], t.Name, t.Requests, t.Failed, t.Median, t.P99)
+		fmt.Fprintf(&b, "%-20s  %-21s  %8d  %6d  %9.0f  %7.0f", []string{r.Scenario, "", "", ""}[i], t.Name, t.Requests, t.Failed, t.Median, t.P99)
 		if i > 0 {
-			fmt.Fprintf(&b, "  %6.0f  %6.0f", t.AddedMedian.Median, t.AddedP99.Median)
+			fmt.Fprintf(&b, "  %7.0f  %7.0f", t.AddedMedian.Median, t.AddedP99.Median)
 		}
 		if i > 1 {
-			fmt.Fprintf(&b, "  %-20s  %-22s", t.MoreMedian, t.MoreP99)
+			fmt.Fprintf(&b, "  %-17s  %-22s", t.MoreMedian, t.MoreP99)
 		}
 		if i == 3 {
-			b.WriteString("  noise, < 1000")
+			b.WriteString("  median: noise, p99: < 1000")
 		}
 		b.WriteByte('\n')
 	}
