@@ -170,8 +170,9 @@ func (f *failover) refuse(late bool, now time.Time) refusal {
 	return r
 }
 
-// disabledRetryAfter is when a caller may ask again where operators have disabled every key.
-const disabledRetryAfter = 10 * time.Second
+// reloadRetryAfter is when a caller may ask again where only an operator can change anything: all keys are disabled, or
+// none is for the model.
+const reloadRetryAfter = 10 * time.Second
 
 // refuseLocally words what keeps every candidate from being asked. Keys that refused in this very request count as
 // rejected.
@@ -180,12 +181,12 @@ func (f *failover) refuseLocally(now time.Time) refusal {
 	if s.serving == 0 {
 		message := fmt.Sprintf("no key of pool %s serves this API", f.pool.name)
 		if f.in.model != "" {
-			message = fmt.Sprintf("no key of pool %s serves the model %q", f.pool.name, f.in.model)
+			message = fmt.Sprintf("no key of pool %s serves the model %.*q", f.pool.name, maxModelName, f.in.model)
 		}
 		if f.in.model != "" && f.in.sealed {
 			message += " under this name, and in a compressed body it cannot be renamed"
 		}
-		return refusal{status: http.StatusNotFound, code: codeModelNotServed, message: message}
+		return refusal{status: http.StatusNotFound, code: codeModelNotServed, message: message, local: true, retryAfter: reloadRetryAfter}
 	}
 	s.count[rejected] += len(f.failed)
 	r := refusal{status: http.StatusServiceUnavailable, code: codeAllHalted, message: "no key may be asked now", local: len(f.failed) == 0}
@@ -203,7 +204,7 @@ func (f *failover) refuseLocally(now time.Time) refusal {
 	case !s.soonest.IsZero():
 		r.retryAfter = s.soonest.Sub(now)
 	case s.count[disabled] == s.serving: // only an operator can tell
-		r.retryAfter = disabledRetryAfter
+		r.retryAfter = reloadRetryAfter
 	}
 	return r
 }

@@ -16,22 +16,27 @@ package llmfailover
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // exchange is one upstream call under way: from its request to the last byte of its answer.
 type exchange struct {
-	visit  *visit
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	dog    watchdog
-	begun  time.Time
-	reused bool // its connection had served before
+	visit    *visit
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	dog      watchdog
+	begun    time.Time
+	asked    time.Time // from when the first token is waited for
+	reused   bool      // its connection had served before
+	answered bool      // a byte of an answer has come
 
 	content  span           // when the next content must have come
 	response *http.Response // nil if none came
@@ -70,11 +75,15 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 
 	x.roundTrip(in)
 	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
-	if x.err != nil && x.reused && in.repeatable() && !in.final() && x.ctx.Err() == nil {
+	if x.reused && !x.answered && isDead(x.err) && in.repeatable() && !in.final() && x.ctx.Err() == nil {
 		v.provider.closeIdle() // it has most likely closed them all
 		x.roundTrip(in)
 	}
 	x.err = x.cause(x.err)
+	x.asked = x.begun
+	if in.final() { // how long the caller took to send it is not the upstream's time
+		x.asked = time.Now()
+	}
 	return x
 }
 
@@ -84,12 +93,28 @@ func (x *exchange) roundTrip(in *inbound) {
 		x.err = err
 		return
 	}
-	x.reused = false
-	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { x.reused = info.Reused }})
+	x.reused, x.answered = false, false
+	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{
+		GotConn:              func(info httptrace.GotConnInfo) { x.reused = info.Reused },
+		GotFirstResponseByte: func() { x.answered = true },
+	})
 	x.response, x.err = x.visit.provider.transport.RoundTrip(req.WithContext(ctx))
 	if x.err != nil {
 		req.Body.Close() // nobody reads it any more; the transport has closed it, too
 	}
+}
+
+// isDead reports whether an error is that of a connection which the other side has closed, or says that it will.
+func isDead(err error) bool {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return err != nil
+	}
+	for _, text := range [...]string{"server closed idle connection", "GOAWAY", "REFUSED_STREAM"} { // not exported by net/http
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // cause is the limit that ended the exchange, if one did, else err.
@@ -276,14 +301,14 @@ type watchdog struct {
 	cause    limitError
 	deadline time.Time
 	longer   func() time.Duration // what the header limit is, if it is longer than that which is over
-	paused   time.Duration        // the header limit, while the caller is waited for
+	paused   limitError           // the limit up to the headers, while the caller is waited for
 }
 
 // until sets it to a limit that ends at due, or to the deadline if that (not being zero) comes first.
 func (d *watchdog) until(what limit, after time.Duration, due, deadline time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.deadline, d.paused = deadline, 0
+	d.deadline, d.paused = deadline, limitError{}
 	d.set(limitError{what, after}, due)
 }
 
@@ -306,8 +331,8 @@ func (d *watchdog) set(cause limitError, due time.Time) {
 func (d *watchdog) pause() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.due.IsZero() && d.cause.limit == limitHeaders {
-		d.paused = d.cause.after
+	if !d.due.IsZero() && (d.cause.limit == limitHeaders || d.cause.limit == limitFirstToken) {
+		d.paused = d.cause
 		d.set(limitError{}, time.Time{})
 	}
 }
@@ -316,9 +341,9 @@ func (d *watchdog) pause() {
 func (d *watchdog) resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.paused > 0 {
-		d.set(limitError{limitHeaders, d.paused}, time.Now().Add(d.paused))
-		d.paused = 0
+	if d.paused.after > 0 {
+		d.set(d.paused, time.Now().Add(d.paused.after))
+		d.paused = limitError{}
 	}
 }
 
@@ -326,7 +351,7 @@ func (d *watchdog) resume() {
 func (d *watchdog) off() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.due, d.paused = time.Time{}, 0
+	d.due, d.paused = time.Time{}, limitError{}
 }
 
 func (d *watchdog) fire() {

@@ -68,12 +68,11 @@ func (b *budget) earn(rate budgetRate, now time.Time) {
 	b.full.Store(b.tokens == rate.capacity())
 }
 
-// spent reports whether there is no token left.
-func (b *budget) spent(rate budgetRate, now time.Time) bool {
+// reset fills it.
+func (b *budget) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.count(rate, now)
-	return b.tokens < 1
+	b.tokens, b.at = 0, time.Time{}
 }
 
 // take takes a token, if there is one.

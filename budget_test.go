@@ -55,16 +55,6 @@ func TestBudget(t *testing.T) {
 			t.Errorf("50 successes added %d tokens, want 10", got)
 		}
 	})
-	t.Run("is spent exactly when nothing can be taken", func(t *testing.T) {
-		b := new(budget)
-		if b.spent(rate, start) {
-			t.Error("a full one is spent")
-		}
-		takeAll(b, start)
-		if !b.spent(rate, start) {
-			t.Error("an empty one is not spent")
-		}
-	})
 	t.Run("looks no further while it is full", func(t *testing.T) {
 		b := new(budget)
 		b.earn(rate, start)

@@ -224,7 +224,7 @@ func (h *Handler) words() []keyword {
 			h.Timeouts = new(Timeouts)
 			return readBlock(d, "timeouts", h.Timeouts.words(), h.Timeouts.validate)
 		}},
-		{name: "stream", usage: "<keepalive> <interval>", set: func(args []string) error {
+		{name: "stream", usage: "keepalive <interval>", set: func(args []string) error {
 			h.Stream = new(Stream)
 			if len(args) != 2 || args[0] != "keepalive" {
 				return errors.New("write: stream keepalive <interval>")
@@ -299,7 +299,7 @@ func (t *Timeouts) words() []keyword {
 	return []keyword{
 		{name: "headers", usage: "<duration>", set: setDurations(&t.Headers)},
 		{name: "first_token", usage: "<duration>", set: setDurations(&t.FirstToken)},
-		{name: "idle", usage: "[<content>] <duration>", many: true, set: func(args []string) error {
+		{name: "idle", usage: "[content] <duration>", many: true, set: func(args []string) error {
 			to := &t.Idle
 			if len(args) == 2 {
 				if args[0] != "content" {
@@ -320,7 +320,7 @@ func (l *Limits) words() []keyword {
 	return []keyword{
 		{name: "body", usage: "<size>", set: setSize(&l.Body)},
 		{name: "held", usage: "<size>", set: setSize(&l.Held)},
-		{name: "max_in_flight", usage: "<n> [<queue> <n> <wait>]", set: func(args []string) error {
+		{name: "max_in_flight", usage: "<n> [queue <n> <wait>]", set: func(args []string) error {
 			if err := setNumber(&l.MaxInFlight, 1)(args); err != nil || len(args) == 1 {
 				return err
 			}

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/dustin/go-humanize"
 
@@ -90,16 +91,23 @@ func (w keyword) read(d *caddyfile.Dispenser, where string) error {
 	return nil
 }
 
-// arity tells from a usage how many values it wants.
+// arity tells from a usage how many values it wants: one for each <value> and for each word that stands for itself.
 func arity(usage string) (least, most int) {
-	optional := false
+	optional, inside, word := false, false, false
 	for _, r := range usage {
-		switch r {
-		case '[':
-			optional = true
-		case ']':
-			optional = false
-		case '<':
+		begins := false
+		switch {
+		case inside:
+			inside = r != '>'
+		case r == '<':
+			begins, inside = true, true
+		case r == '[' || r == ']':
+			optional = r == '['
+		case unicode.IsLetter(r) && !word:
+			begins = true
+		}
+		word = !inside && unicode.IsLetter(r)
+		if begins {
 			most++
 			if !optional {
 				least++

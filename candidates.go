@@ -32,7 +32,7 @@ type candidates struct {
 	model   string // as asked; empty if the request names none, which restricts nothing
 	sealed  bool   // it cannot be renamed
 	sticky  uint64 // the caller's hash, with the sticky policy
-	start   int    // where this request's order begins, with round_robin
+	first   int    // with round_robin: the index after the key that had its turn; 0: none yet
 	tried   []*credential
 }
 
@@ -123,6 +123,8 @@ func (cs *candidates) eligible(c, last *credential, places where, now time.Time)
 func (cs *candidates) pick(last *credential, places where, now time.Time) *credential {
 	keys, random := cs.pool.credentials, cs.pool.random
 	switch cs.pool.selection.policy {
+	case selectRoundRobin:
+		return cs.inTurn(last, places, now)
 	case selectRandom:
 		return cs.best(last, places, now, int(random()*float64(len(keys))), func(*credential) float64 { return random() })
 	case selectWeightedRandom:
@@ -136,12 +138,46 @@ func (cs *candidates) pick(last *credential, places where, now time.Time) *crede
 		// Rendezvous hashing: when a key goes or comes, only its own callers move.
 		return cs.nearest(last, places, now)
 	}
-	for i := range keys {
-		if c := keys[(cs.start+i)%len(keys)]; cs.eligible(c, last, places, now) {
+	for _, c := range keys {
+		if cs.eligible(c, last, places, now) {
 			return c
 		}
 	}
 	return nil
+}
+
+// inTurn gives each key its turn among those that may serve such a request; on failover the others follow in their
+// order. Where all may and are healthy it looks at one only.
+func (cs *candidates) inTurn(last *credential, places where, now time.Time) *credential {
+	keys, n := cs.pool.credentials, len(cs.pool.credentials)
+	if cs.first > 0 {
+		for i := range n {
+			if c := keys[(cs.first+i)%n]; cs.eligible(c, last, places, now) {
+				return c
+			}
+		}
+		return nil
+	}
+	own := 0 // requests that only some keys serve have turns of their own
+	for cs.pool.selective && own < n-1 && !keys[own].serves(cs.dialect, cs.model) {
+		own++
+	}
+	turn := cs.pool.selection.turns[own].Add(1) - 1
+	at := int(turn % uint64(n))
+	if cs.pool.selective || !cs.eligible(keys[at], last, places, now) {
+		var eligible []int
+		for i, c := range keys {
+			if cs.eligible(c, last, places, now) {
+				eligible = append(eligible, i)
+			}
+		}
+		if len(eligible) == 0 {
+			return nil
+		}
+		at = eligible[turn%uint64(len(eligible))]
+	}
+	cs.first = at + 1
+	return keys[at]
 }
 
 // nearest returns the eligible key whose hash, mixed with the caller's, is the highest. The hashes stand side by side:
@@ -226,6 +262,9 @@ func (cs *candidates) survey(last *credential, now time.Time) survey {
 		if st.obstacle == free {
 			s.free |= last.placeOf(c)
 			continue
+		}
+		if st.until.IsZero() && st.obstacle != disabled { // a call or a probe is under way: soon
+			st.until = now
 		}
 		s.soonest = sooner(s.soonest, st.until)
 		if st.obstacle == cooling {
@@ -416,10 +455,10 @@ const (
 // selection is a pool's policy with what it needs to be quick.
 type selection struct {
 	policy      string
-	placeholder string        // sticky
-	hashes      []uint64      // sticky: of the keys, in their order
-	turn        atomic.Uint64 // round_robin
-	shares      []float64     // weighted_random: the running sum of shares, up to 1
+	placeholder string          // sticky
+	hashes      []uint64        // sticky: of the keys, in their order
+	turns       []atomic.Uint64 // round_robin: of the requests that such a key is the first to serve
+	shares      []float64       // weighted_random: the running sum of shares, up to 1
 }
 
 // weighted returns the index on whose share x, from 0 to 1, falls.

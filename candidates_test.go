@@ -151,7 +151,7 @@ func TestSelectSticky(t *testing.T) {
 func TestRoundRobinOrder(t *testing.T) {
 	p := choosing(t, 4, selectRoundRobin)
 	for start := range 4 {
-		cs := candidates{pool: p, dialect: "chat", start: start}
+		cs := candidates{pool: p, dialect: "chat"}
 		var order []string
 		var last *credential
 		for v := cs.next(nil, anywhere, time.Now()); v != nil; v = cs.next(last, anywhere, time.Now()) {
@@ -323,4 +323,26 @@ func TestMaxInFlight(t *testing.T) {
 		t.Errorf("after one ended: %v", got)
 	}
 	k.facts.inFlight.Store(0)
+}
+
+// TestRoundRobinIsFair: also where each request is served by some keys only, and where a key is out.
+func TestRoundRobinIsFair(t *testing.T) {
+	a, b := testProvider("a", "a1", "a2"), testProvider("b", "b1", "b2", "b3")
+	a.Models, b.Models = []Model{{Asked: "ma"}}, []Model{{Asked: "mb"}}
+	p := testPool(t, &Handler{Providers: []*Provider{a, b}, Select: &Select{Policy: selectRoundRobin}})
+	setDisabled([]*credential{p.key("b2")}, true)
+	got := make(map[string]int)
+	for range 300 {
+		for _, model := range []string{"ma", "mb"} {
+			cs := candidates{pool: p, dialect: "chat", model: model}
+			v := cs.next(nil, anywhere, time.Now())
+			v.settle()
+			got[v.name]++
+		}
+	}
+	for _, name := range []string{"a1", "a2", "b1", "b3"} {
+		if got[name] != 150 {
+			t.Errorf("%s served %d of 300, want half: %v", name, got[name], got)
+		}
+	}
 }

@@ -177,17 +177,18 @@ func (e *Evidence) meaning(s *said, success bool) (meaning, string) {
 	}
 	status := e.Status
 	if success {
-		status = http.StatusOK // it gives no evidence
+		// Its own status gives no evidence. One that the error names counts as if the answer had it.
+		if status = s.status; status == 0 {
+			status = http.StatusOK
+		}
 	}
 	if s.form != formHTML {
 		if m, rule := e.byWhatIsSaid(s, status); rule != "" {
 			return m, rule
 		}
 	}
-	if success {
-		if status = s.status; status == 0 {
-			return meaning{ServerError, ScopeKey, "an error without a known reason"}, "error in an answer"
-		}
+	if success && s.status == 0 {
+		return meaning{ServerError, ScopeKey, "an error without a known reason"}, "error in an answer"
 	}
 	m := byStatus(status, s)
 	return m, "status " + strconv.Itoa(status)

@@ -36,7 +36,13 @@ const several = "several"
 var (
 	errCoding  = errors.New("a content coding that cannot be read")
 	errGarbage = errors.New("something follows the end of the compressed data")
+
+	// errNotCoded: the data is not in the coding that it is said to be in. What newDecoder returns reads it as it is.
+	errNotCoded = errors.New("the data is not in the coding that its header names")
 )
+
+// magics is what data in a coding begins with.
+var magics = map[string]string{"gzip": "\x1f\x8b", "x-gzip": "\x1f\x8b", "zstd": "\x28\xb5\x2f\xfd"}
 
 // codingOf returns the coding that a body is in, in small letters; empty if it is in none.
 func codingOf(h http.Header) string {
@@ -59,6 +65,11 @@ func codingOf(h http.Header) string {
 // data ends and nothing follows it.
 func newDecoder(coding string, r io.Reader) (io.Reader, error) {
 	raw := bufio.NewReader(r)
+	if magic, known := magics[coding]; known {
+		if begun, err := raw.Peek(len(magic)); err == nil && string(begun) != magic {
+			return raw, errNotCoded
+		}
+	}
 	d := &decoder{raw: raw}
 	var err error
 	switch coding {

@@ -20,6 +20,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // readToTheEnd makes connections tell of a failed write only when there is nothing more to read. An upstream that
@@ -45,10 +46,19 @@ type conn struct {
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		<-c.ended // not long: the peer is gone, and somebody always reads or closes
+		select {
+		case <-c.ended:
+		case <-time.After(lastWordsTime): // HTTP/2 writes under a lock that its reader may need
+		}
 	}
 	return n, err
 }
+
+// lastWordsTime is how long the answer of a peer that has gone may take to be read.
+const lastWordsTime = time.Second
+
+// CloseWrite is how net/http ends one direction of a tunnel.
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {

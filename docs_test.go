@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -229,6 +230,85 @@ func TestDocsLinks(t *testing.T) {
 				t.Errorf("%s names %s, which is not there", file, m[1])
 			}
 		}
+	}
+}
+
+// TestDocsContents looks for each section of the README in its table of contents.
+func TestDocsContents(t *testing.T) {
+	_, rest, _ := strings.Cut(readDoc(t, "README.md"), "\n## Contents\n")
+	contents, rest, _ := strings.Cut(rest, "\n## ")
+	sections := regexp.MustCompile(`(?m)^##+ (.+)$`).FindAllStringSubmatch("## "+rest, -1)
+	for _, m := range sections {
+		if !strings.Contains(contents, "["+m[1]+"](#") {
+			t.Errorf("the contents lack %s", m[1])
+		}
+	}
+	if len(sections) == 0 {
+		t.Error("there are none")
+	}
+}
+
+// TestDocsSecrets looks for each secret that an example needs in its comment and in the README, and for each that the
+// README's Caddyfiles need in an example.
+func TestDocsSecrets(t *testing.T) {
+	secret := regexp.MustCompile(`\{(?:env\.|file\.)([\w/]+)\}`)
+	readme := readDoc(t, "README.md")
+	files, err := filepath.Glob("examples/*/Caddyfile")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	needed := map[string]bool{"GATEWAY_TOKEN": true}
+	for _, file := range files {
+		example := readDoc(t, file)
+		comment, config, _ := strings.Cut(example, "\n{\n")
+		row := ""
+		for line := range strings.Lines(readme) {
+			if strings.HasPrefix(line, "| ["+path.Dir(file)+"]") {
+				row = line
+			}
+		}
+		for _, m := range secret.FindAllStringSubmatch(config, -1) {
+			needed[m[1]] = true
+			if !strings.Contains(comment, m[1]) {
+				t.Errorf("the comment of %s does not name %s", file, m[1])
+			}
+			if !strings.Contains(row, "`"+m[1]+"`") {
+				t.Errorf("README.md does not say that %s needs %s", file, m[1])
+			}
+		}
+	}
+	for _, s := range snippetsOf(t, readme) {
+		if s.language != "caddyfile" {
+			continue
+		}
+		for _, m := range secret.FindAllStringSubmatch(s.text, -1) {
+			if !needed[m[1]] {
+				t.Errorf("README.md:%d: no example needs %s", s.line, m[1])
+			}
+		}
+	}
+}
+
+// TestDocsAccessLogs looks for each place of a caller's credential in the filters of the README.
+func TestDocsAccessLogs(t *testing.T) {
+	want := []string{"headers>X-Api-Key delete", "headers>Api-Key delete", "headers>X-Goog-Api-Key delete", "headers>Sec-Websocket-Protocol delete", "replace key "}
+	for name := range keyParameters {
+		want = append(want, "replace "+name+" ")
+	}
+	found := 0
+	for _, s := range snippetsOf(t, readDoc(t, "README.md")) {
+		if s.language != "caddyfile" || !strings.Contains(s.text, "format filter") {
+			continue
+		}
+		found++
+		for _, w := range want {
+			if !strings.Contains(s.text, w) {
+				t.Errorf("README.md:%d lacks %q", s.line, w)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no filter was found")
 	}
 }
 

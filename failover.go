@@ -37,9 +37,10 @@ type failover struct {
 	candidates candidates
 	deadline   time.Time // zero: none
 
-	visit    *visit  // the one under way or last made
-	verdict  Verdict // of the last attempt
-	retries  int     // charged switches and revisits made
+	visit    *visit        // the one under way or last made
+	verdict  Verdict       // of the last attempt
+	retries  int           // charged switches and revisits made
+	waited   time.Duration // between attempts
 	failed   []failedAttempt
 	kept     *passOn // the last upstream failure that may be passed on
 	again    bool    // the caller itself tries it again
@@ -86,10 +87,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	f.in, f.trace.model = in, in.model
 	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model, sealed: in.sealed}
-	switch p.selection.policy {
-	case selectRoundRobin:
-		f.candidates.start = int((p.selection.turn.Add(1) - 1) % uint64(len(p.credentials)))
-	case selectSticky:
+	if p.selection.policy == selectSticky {
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
 	}
 	f.deadline = p.policy.deadlineFor(in)
@@ -106,7 +104,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		if err := p.gate.enter(r.Context(), limits); err != nil {
 			return f.turnedAway(err)
 		}
-		defer p.gate.leave()
+		defer p.gate.leave(p.policy.gate)
 	}
 	return f.run()
 }
@@ -164,6 +162,7 @@ func (f *failover) pause(d time.Duration) bool {
 	if d <= 0 {
 		return !f.in.left()
 	}
+	f.waited += d
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -456,6 +455,9 @@ func (f *failover) unreadable(r *http.Request, err error) error {
 		refused.status, refused.message = http.StatusRequestEntityTooLarge, "the request's body is larger than this server takes"
 	case errors.Is(err, errNoRoom):
 		refused = refusal{status: http.StatusServiceUnavailable, code: codeQueueFull, message: err.Error(), local: true}
+	}
+	if f.in != nil { // the rest of a large body
+		return f.answer(&refused)
 	}
 	return refused.write(f.w, dialect.RouteOf(r.Method, r.URL.EscapedPath()).Dialect)
 }

@@ -44,6 +44,12 @@ var eventStream = &framing{
 	last:   sse.Last,
 	read: func(d dialect.Dialect, raw []byte) ([]byte, dialect.Signal) {
 		ev := sse.Parse(raw, nil)
+		if ev.Data == nil {
+			// Some servers put an error into a stream as a line of JSON, or (llama.cpp) under a field name of its own.
+			if data := unframed(raw); data != nil {
+				return data, d.Event("", data) & dialect.Failed
+			}
+		}
 		return ev.Data, d.Event(ev.Name, ev.Data)
 	},
 	notable: dialect.Dialect.Notable,

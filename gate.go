@@ -49,7 +49,8 @@ var errQueueFull = errors.New("the pool's limit of requests under way is reached
 // must leave.
 func (g *gate) enter(ctx context.Context, limits gateLimits) error {
 	g.mu.Lock()
-	if g.inside < limits.inside && len(g.queue) == 0 {
+	g.admit(limits) // the limit may have grown
+	if g.inside < limits.inside {
 		g.inside++
 		g.mu.Unlock()
 		return nil
@@ -68,15 +69,15 @@ func (g *gate) enter(ctx context.Context, limits gateLimits) error {
 	case <-turn:
 		return nil
 	case <-timer.C:
-		return g.quit(turn, errQueueFull)
+		return g.quit(turn, errQueueFull, limits)
 	case <-ctx.Done():
-		return g.quit(turn, ctx.Err())
+		return g.quit(turn, ctx.Err(), limits)
 	}
 }
 
 // quit takes a request out of the queue. If its turn has come in this very moment, it has entered, and leaves again
 // if nobody is there any more.
-func (g *gate) quit(turn chan struct{}, why error) error {
+func (g *gate) quit(turn chan struct{}, why error, limits gateLimits) error {
 	g.mu.Lock()
 	i := slices.Index(g.queue, turn)
 	if i >= 0 {
@@ -89,19 +90,23 @@ func (g *gate) quit(turn chan struct{}, why error) error {
 	case errors.Is(why, errQueueFull):
 		return nil
 	}
-	g.leave()
+	g.leave(limits)
 	return why
 }
 
 // leave gives the place to the one that has waited longest, or up.
-func (g *gate) leave() {
+func (g *gate) leave(limits gateLimits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) == 0 {
-		g.inside--
-		return
+	g.inside--
+	g.admit(limits)
+}
+
+// admit lets in as many of the queue as there is room for; the lock is held.
+func (g *gate) admit(limits gateLimits) {
+	for len(g.queue) > 0 && g.inside < limits.inside {
+		g.inside++
+		close(g.queue[0])
+		g.queue = slices.Delete(g.queue, 0, 1)
 	}
-	turn := g.queue[0]
-	g.queue = slices.Delete(g.queue, 0, 1)
-	close(turn)
 }

@@ -33,7 +33,7 @@ func TestGateLetsALimitedNumberThrough(t *testing.T) {
 	if err := g.enter(t.Context(), limits); !errors.Is(err, errQueueFull) {
 		t.Errorf("the third got %v, want %v", err, errQueueFull)
 	}
-	g.leave()
+	g.leave(limits)
 	if err := g.enter(t.Context(), limits); err != nil {
 		t.Errorf("after one left the next got %v", err)
 	}
@@ -52,7 +52,7 @@ func TestGateServesTheQueueInOrder(t *testing.T) {
 				}
 				served = append(served, i)
 				time.Sleep(time.Second)
-				g.leave()
+				g.leave(limits)
 			})
 			synctest.Wait() // they come one after the other
 		}
@@ -87,7 +87,7 @@ func TestGateEndsEachWait(t *testing.T) {
 		if len(g.queue) != 0 {
 			t.Errorf("%d still wait", len(g.queue))
 		}
-		g.leave()
+		g.leave(limits)
 		if g.inside != 0 {
 			t.Errorf("%d still inside", g.inside)
 		}
@@ -106,13 +106,43 @@ func TestGateLosesNoPlace(t *testing.T) {
 				defer cancel()
 				if g.enter(ctx, limits) == nil {
 					time.Sleep(time.Duration(i%5) * time.Millisecond)
-					g.leave()
+					g.leave(limits)
 				}
 			})
 		}
 		wg.Wait()
 		if g.inside != 0 || len(g.queue) != 0 {
 			t.Errorf("%d inside, %d waiting", g.inside, len(g.queue))
+		}
+	})
+}
+
+// TestGateTakesNewLimits: what a reload changes holds at once, also for those who wait.
+func TestGateTakesNewLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := gateLimits{inside: 1, queue: 5, wait: time.Minute}
+		g := new(gate)
+		if err := g.enter(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := g.enter(t.Context(), old); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := g.enter(t.Context(), gateLimits{inside: 100}); err != nil { // nobody need wait any more
+			t.Error(err)
+		}
+		wg.Wait()
+		for range 5 {
+			g.leave(gateLimits{inside: 1})
+		}
+		if g.inside != 0 {
+			t.Errorf("%d inside", g.inside)
 		}
 	})
 }

@@ -60,6 +60,9 @@ func (x *exchange) hold(in *inbound, p *policy, deadline time.Time) {
 		return
 	case in.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
 		x.held, x.whole = newBuffer(0), true
+		if in.route.Generates && status == http.StatusNoContent {
+			x.found = FoundEmpty
+		}
 		return
 	case status < 200 || status > 299:
 		x.holdFailure(p, deadline)
@@ -100,6 +103,10 @@ func (x *exchange) decode() (readable bool, err error) {
 	switch {
 	case errors.Is(err, errCoding):
 		return false, nil
+	case errors.Is(err, errNotCoded): // some upstreams forget to take the field off their errors
+		x.response.Header.Del("Content-Encoding")
+		x.response.Body = readCloser{d, body}
+		return true, nil
 	case err != nil:
 		return false, err
 	}
@@ -136,7 +143,7 @@ func (x *exchange) holdFailure(p *policy, deadline time.Time) {
 func (x *exchange) holdPlain(in *inbound, p *policy, deadline time.Time) {
 	size := x.response.ContentLength
 	x.held = newBuffer(min(max(size, 0)+1, maxHeld))
-	judged := in.route.Generates || isJSONType(x.response.Header)
+	judged := in.route.Generates || in.route.JSON || isJSONType(x.response.Header)
 	for len(x.held.data) < maxHeld {
 		n, err := x.read(x.held.room(512), p, deadline)
 		x.held.data = x.held.data[:len(x.held.data)+n]
@@ -190,7 +197,7 @@ func (x *exchange) isArray() bool {
 // holdStream reads a stream up to its first content.
 func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	x.held = newBuffer(readSize)
-	x.content = span{limitFirstToken, p.firstToken, x.begun.Add(p.firstToken)}
+	x.content = span{limitFirstToken, p.firstToken, x.asked.Add(p.firstToken)}
 	judged := 0       // how much of held has been looked at
 	began := false    // an event of the answer has come, if an empty one
 	finished := false // a finish reason has come

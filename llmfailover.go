@@ -20,6 +20,7 @@ package llmfailover
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -75,7 +76,7 @@ type Handler struct {
 	// How streams are delivered.
 	Stream *Stream `json:"stream,omitempty"`
 
-	// What one request may hold.
+	// What one request, and all of the pool's at once, may take.
 	Limits *Limits `json:"limits,omitempty"`
 
 	pool *pool
@@ -116,7 +117,7 @@ type Provider struct {
 	// Changes to the request's header fields. The credential is set after them.
 	HeaderUp *headers.HeaderOps `json:"header_up,omitempty"`
 
-	// How it is reached: a transport module of `reverse_proxy`. Default: `http` with a TLS handshake limit of 10s,
+	// How it is reached: the `http` transport of `reverse_proxy`, the only one supported. Default: `http` with a TLS handshake limit of 10s,
 	// a dial limit of 3s, 512 idle connections, and HTTP/2 pings.
 	TransportRaw json.RawMessage `json:"transport,omitempty" caddy:"namespace=http.reverse_proxy.transport inline_key=protocol"`
 }
@@ -293,7 +294,7 @@ type Stream struct {
 	Keepalive caddy.Duration `json:"keepalive,omitempty"`
 }
 
-// Limits says what one request may hold.
+// Limits says what one request, and all of the pool's at once, may take.
 type Limits struct {
 	// The largest request body, in bytes, that is held so that it can be sent again; a larger one passes through,
 	// once. Default: 32 MiB.
@@ -308,7 +309,7 @@ type Limits struct {
 	// How many more may wait for their turn, first come, first served. Default: none.
 	Queue int `json:"queue,omitempty"`
 
-	// How long one may wait for its turn.
+	// How long one may wait for its turn. Required with `queue`.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 }
 
@@ -346,9 +347,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return pools.add(h, ctx.GetMetricsRegistry(), text)
 }
 
-// Validate implements caddy.Validator.
-func (h *Handler) Validate() error { return h.validate() }
-
 // Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
 // keep what they use.
 func (h *Handler) Cleanup() error {
@@ -356,13 +354,13 @@ func (h *Handler) Cleanup() error {
 	if h.pool != nil {
 		h.pool.retired.Store(true)
 	}
+	var errs []error
 	for _, key := range h.held {
-		if _, err := facts.Delete(key); err != nil {
-			return err
-		}
+		_, err := facts.Delete(key)
+		errs = append(errs, err)
 	}
 	h.held = nil
-	return nil
+	return errors.Join(errs...)
 }
 
 // ServeHTTP answers from a provider, or says honestly why it cannot.
@@ -377,7 +375,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 var (
 	_ caddy.Module                = (*Handler)(nil)
 	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.Validator             = (*Handler)(nil)
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

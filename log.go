@@ -31,6 +31,17 @@ func (f *failover) fields(extra ...zap.Field) []zap.Field {
 	}, extra...)
 }
 
+// summary tells of the last failure and of the time that failover took.
+func (f *failover) summary() []zap.Field {
+	last := f.failed[len(f.failed)-1]
+	return []zap.Field{
+		zap.String("class", string(last.Class)),
+		zap.String("reason", last.Reason),
+		zap.Duration("waited", f.waited),
+		zap.Duration("took", time.Since(f.in.arrived)),
+	}
+}
+
 // logAttempt tells of a failed attempt. One that is the request's own fault is no operator's concern.
 func (f *failover) logAttempt(x *exchange, next action) {
 	level := zapcore.WarnLevel
@@ -55,14 +66,14 @@ func (f *failover) logAttempt(x *exchange, next action) {
 // logServed tells of a request that was served after failover.
 func (f *failover) logServed(x *exchange) {
 	if c := f.pool.logger.Check(zapcore.InfoLevel, "served after failover"); c != nil {
-		c.Write(f.fields(zap.String("class", string(f.trace.class)), zap.Int("status", x.status()), zap.Duration("took", time.Since(f.in.arrived)))...)
+		c.Write(f.fields(append(f.summary(), zap.Int("status", x.status()))...)...)
 	}
 }
 
 // logGaveUp tells of a request that more than one attempt could not serve.
 func (f *failover) logGaveUp() {
 	if c := f.pool.logger.Check(zapcore.WarnLevel, "gave up"); c != nil {
-		c.Write(f.fields(zap.String("class", string(f.trace.class)), zap.Duration("took", time.Since(f.in.arrived)))...)
+		c.Write(f.fields(f.summary()...)...)
 	}
 }
 

@@ -31,7 +31,8 @@ import (
 // table of many hundred phrases is searched in one pass: a failure is judged in microseconds.
 type phrase struct {
 	row   int
-	parts []part
+	first []word // those of its first word's alternatives that are looked up where it stands
+	rest  []part
 }
 
 // part is one word of a phrase, and how many other words may stand before it.
@@ -46,7 +47,7 @@ type word struct {
 	number bool // any word that begins with a digit
 }
 
-func (w word) fits(token string) bool {
+func (w *word) fits(token string) bool {
 	switch {
 	case w.number:
 		return token[0] >= '0' && token[0] <= '9'
@@ -56,9 +57,9 @@ func (w word) fits(token string) bool {
 	return token == w.text
 }
 
-func (p part) fits(token string) bool {
-	for _, w := range p.words {
-		if w.fits(token) {
+func anyFits(words []word, token string) bool {
+	for i := range words {
+		if words[i].fits(token) {
 			return true
 		}
 	}
@@ -70,12 +71,15 @@ const endOfSentence = "."
 
 // phraseTable finds the first of its rows of which a phrase occurs in a text.
 type phraseTable struct {
-	byStart map[start][]phrase // by the beginning of the phrase's first word
-	other   [][]string         // a row's bare substrings, for scripts that put no spaces between words
+	byStart [starts][]phrase // by the beginning of the phrase's first word
+	other   [][]string       // a row's bare substrings, for scripts that put no spaces between words
 }
 
-// start is the beginning of a word: its first startLen letters, or any digit.
+// start is a number for the beginning of a word: its first startLen letters, or any digit. Beginnings may share one.
 type start uint32
+
+// starts is how many there are.
+const starts = 1 << 9
 
 // startLen is how much of a phrase's first word is looked up: every first word must have as many letters, or be
 // written without a `*`.
@@ -85,26 +89,24 @@ func startOf(token string) start {
 	if token[0] <= '9' {
 		return 0
 	}
-	var s start
+	s := start(0)
 	for i := range min(startLen, len(token)) {
-		s = s<<8 | start(token[i])
+		s = s*31 + start(token[i])
 	}
-	return s
+	return s % starts
 }
 
 // add appends a row: phrases, one a line, and substrings, separated by spaces.
 func (t *phraseTable) add(phrases, substrings string) {
-	if t.byStart == nil {
-		t.byStart = make(map[start][]phrase)
-	}
 	row := len(t.other)
 	t.other = append(t.other, strings.Fields(substrings))
 	for line := range strings.Lines(phrases) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		p := phrase{row: row, parts: parsePhrase(line)}
-		for i, w := range p.parts[0].words {
+		parts := parsePhrase(line)
+		byStart := make(map[start][]word)
+		for _, w := range parts[0].words {
 			if w.prefix && len(w.text) < startLen {
 				panic("too short a beginning: " + line)
 			}
@@ -112,13 +114,10 @@ func (t *phraseTable) add(phrases, substrings string) {
 			if !w.number {
 				key = startOf(w.text)
 			}
-			known := false
-			for _, before := range p.parts[0].words[:i] {
-				known = known || !before.number && startOf(before.text) == key
-			}
-			if !known {
-				t.byStart[key] = append(t.byStart[key], p)
-			}
+			byStart[key] = append(byStart[key], w)
+		}
+		for key, words := range byStart {
+			t.byStart[key] = append(t.byStart[key], phrase{row, words, parts[1:]})
 		}
 	}
 }
@@ -151,8 +150,9 @@ func parsePhrase(line string) []part {
 func (t *phraseTable) find(tokens []string, text string, may func(row int) bool) int {
 	best := len(t.other)
 	for i, token := range tokens {
-		for _, p := range t.byStart[startOf(token)] {
-			if p.row < best && p.at(tokens[i:]) && (may == nil || may(p.row)) {
+		here := t.byStart[startOf(token)]
+		for n := range here {
+			if p := &here[n]; p.row < best && anyFits(p.first, token) && p.followed(tokens[i+1:]) && (may == nil || may(p.row)) {
 				best = p.row
 			}
 		}
@@ -172,17 +172,18 @@ func (t *phraseTable) find(tokens []string, text string, may func(row int) bool)
 	return best
 }
 
-// at reports whether the phrase begins at the first token. Each word is looked for no further than its nearest
-// occurrence, which keeps the search linear.
-func (p phrase) at(tokens []string) bool {
+// followed reports whether the rest of the phrase is found in the tokens that follow its first word. Each word is
+// looked for no further than its nearest occurrence, which keeps the search linear.
+func (p *phrase) followed(tokens []string) bool {
 	i := 0
-	for _, part := range p.parts {
+	for n := range p.rest {
+		part := &p.rest[n]
 		last := i + part.gap
 		for {
 			if i >= len(tokens) {
 				return false
 			}
-			if part.fits(tokens[i]) {
+			if anyFits(part.words, tokens[i]) {
 				break
 			}
 			if i++; i > last || tokens[i-1] == endOfSentence {
@@ -207,7 +208,7 @@ var isLetter = func() (is [256]bool) {
 
 // tokensOf splits a lower-case text into words.
 func tokensOf(lower string) []string {
-	tokens := make([]string, 0, min(maxWords, len(lower)/5+4))
+	tokens := make([]string, 0, min(maxWords, len(lower)/4)+4)
 	for i := 0; i < len(lower) && len(tokens) < maxWords; i++ {
 		if begin := i; isLetter[lower[i]] {
 			for i < len(lower) && (isLetter[lower[i]] || lower[i] == '\'') {

@@ -15,13 +15,14 @@
 package llmfailover
 
 import (
-	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,7 @@ type pool struct {
 	selection   selection
 	random      func() float64 // from 0 to 1
 	authFields  []string       // of its own that carry credentials here, so that a caller's never go upstream
+	selective   bool           // some provider or key does not serve everything
 	bodies      bodyLimits
 	logger      *zap.Logger
 }
@@ -105,8 +107,11 @@ func (p *pool) ready() {
 	var total, sum float64
 	for _, c := range p.credentials {
 		total += float64(c.weight)
+		p.selective = p.selective || len(c.provider.config.Dialects) > 0
 		p.bodies.strict = p.bodies.strict || len(c.models) > 0 || len(c.provider.config.Models) > 0
 	}
+	p.selective = p.selective || p.bodies.strict
+	p.selection.turns = make([]atomic.Uint64, len(p.credentials))
 	for _, c := range p.credentials {
 		p.selection.hashes = append(p.selection.hashes, c.hash)
 		sum += float64(c.weight)
@@ -144,13 +149,17 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 		if err == nil && strings.TrimSpace(value) == "" {
 			err = errors.New("it is empty")
 		}
-		if err != nil {
-			return fmt.Errorf("key %s: its secret cannot be had (an environment variable is not set, or a file is missing, unreadable or empty): %w", k.Name, err)
+		if err != nil { // whose text may hold a part of the secret
+			why := "the variable is not set, or the file is missing, unreadable or empty"
+			if !lonePlaceholder.MatchString(k.Secret) {
+				why = "it holds a placeholder that is not known, or is empty"
+			}
+			return fmt.Errorf("key %s: its secret cannot be had from %s: %s", k.Name, shownSecret(k.Secret), why)
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("key %s: its secret has a control character, which no header field can carry", k.Name)
 		}
-		p.keys = append(p.keys, h.newCredential(p, k, newSecret(value)))
+		p.keys = append(p.keys, h.newCredential(p, k, newSecret(value).withSpelling()))
 	}
 	h.pool.providers = append(h.pool.providers, p)
 	h.pool.credentials = append(h.pool.credentials, p.keys...)
@@ -187,6 +196,17 @@ func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
 	return a
 }
 
+// lonePlaceholder is a secret that only says where it is.
+var lonePlaceholder = regexp.MustCompile(`^\{(env|file)\.[^{}]+\}$`)
+
+// shownSecret is what an error may show of a secret as it is configured.
+func shownSecret(configured string) string {
+	if lonePlaceholder.MatchString(configured) {
+		return configured
+	}
+	return "the config"
+}
+
 // The limits of the default transport. A silent upstream is found out by the timeouts; these find a dead one.
 const (
 	tlsHandshakeTimeout = 10 * time.Second
@@ -218,9 +238,14 @@ func loadTransport(ctx caddy.Context, config *Provider) (http.RoundTripper, erro
 	if t.TLS != nil && strings.Contains(t.TLS.ServerName, "{") {
 		return nil, errors.New("transport: tls_server_name cannot hold a placeholder")
 	}
-	if !custom {
+	// Also for a transport of the config's own, where it does not say otherwise.
+	if t.Transport.MaxResponseHeaderBytes == 0 {
 		t.Transport.MaxResponseHeaderBytes = maxHeaderBytes
+	}
+	if t.Transport.TLSHandshakeTimeout == 0 {
 		t.Transport.TLSHandshakeTimeout = tlsHandshakeTimeout
+	}
+	if t.Transport.HTTP2 == nil {
 		t.Transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
 	return t, nil
@@ -319,20 +344,21 @@ type poolRegistry struct {
 type registered struct {
 	handler *Handler
 	config  *prometheus.Registry // each config has one of its own, which so tells configs apart
-	json    []byte
+	sum     [sha256.Size]byte    // of the handler's JSON, which holds secrets
 }
 
 // add registers h, unless its config has another pool of that name. The same directive may come twice: a site with
 // two addresses is two servers.
 func (r *poolRegistry) add(h *Handler, config *prometheus.Registry, text []byte) error {
+	sum := sha256.Sum256(text)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.handlers[h.Pool] {
-		if other.config == config && !bytes.Equal(other.json, text) {
+		if other.config == config && other.sum != sum {
 			return fmt.Errorf("pool %s: there are two pools of that name; give one of them another with `pool <name>`", h.Pool)
 		}
 	}
-	r.handlers[h.Pool] = append(r.handlers[h.Pool], registered{h, config, text})
+	r.handlers[h.Pool] = append(r.handlers[h.Pool], registered{h, config, sum})
 	return nil
 }
 

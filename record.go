@@ -21,7 +21,7 @@ import "time"
 func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, now time.Time) {
 	pol := &v.provider.pool.policy
 	if !verdict.charged() {
-		if verdict.Scope == ScopeNone { // an operator may have the circuit count what is nobody's fault
+		if verdict.Class == EmptyResponse { // nobody's fault, but an operator may have the circuit count it
 			v.facts.update(func() { v.recordFault(verdict.Class, now) })
 		}
 		return
@@ -136,7 +136,7 @@ func (v *visit) recordModel(verdict Verdict, now time.Time) {
 			return
 		}
 	}
-	v.facts.benchModel(v.model, func(b *bench) { v.rest(b, verdict, now) })
+	v.facts.benchModel(v.model, now, func(b *bench) { v.rest(b, verdict, now) })
 }
 
 // recordLeft halts the provider if the request leaves the last of its keys limited, and no upstream said until when.

@@ -295,7 +295,7 @@ func TestModelsAreBounded(t *testing.T) {
 	for i := range 3 * maxModels {
 		v := attempted(p.key("k1"))
 		v.model = fmt.Sprint("m", i)
-		v.record(Verdict{Class: ModelUnavailable, Scope: ScopeModel}, 404, yes, now.Add(time.Duration(i)*time.Second))
+		v.record(Verdict{Class: ModelUnavailable, Scope: ScopeModel}, 404, yes, now.Add(time.Duration(i)*time.Millisecond))
 		if len(f.models) > maxModels {
 			t.Fatal(len(f.models))
 		}

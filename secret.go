@@ -14,7 +14,10 @@
 
 package llmfailover
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // secret is a credential's value. It formats as its fingerprint, so that it cannot slip into a log or an error.
 //
@@ -22,10 +25,11 @@ import "net/http"
 // rolls a window over the bytes and asks a filter, which nearly always says no; only then the set of all pieces.
 type secret struct {
 	value  string
-	sum    string // its SHA-256, in hex
-	grams  map[uint64]struct{}
-	filter [128]uint64 // a bit for each hash of a piece: 1 KiB, so that few bits of it are set
-	gram   int         // how long the pieces are
+	sum    string         // its SHA-256, in hex
+	grams  map[uint64]int // where in the value each piece stands
+	filter [128]uint64    // a bit for each hash of a piece: 1 KiB, so that few bits of it are set
+	spelt  *secret        // as some write it in JSON, if that is not the same
+	gram   int            // how long the pieces are
 }
 
 // leakLength is how many bytes of a secret in a row give some of it away. Providers mask keys to their first and last
@@ -35,15 +39,40 @@ const leakLength = 8
 const redacted = "[redacted]"
 
 func newSecret(value string) *secret {
-	s := &secret{value: value, sum: fingerprint(value), grams: make(map[uint64]struct{}), gram: min(leakLength, len(value))}
+	s := &secret{value: value, sum: fingerprint(value), grams: make(map[uint64]int), gram: min(leakLength, len(value))}
 	var window uint64
+	public := publicPrefix(value)
 	for i := range len(value) {
 		window = s.roll(window, value[i])
-		if i+1 >= s.gram {
-			s.grams[window] = struct{}{}
+		if i+1 >= s.gram && i >= public { // a piece with something in it that is not known to everybody
+			s.grams[window] = i + 1 - s.gram
 			word, bit := filterBit(window)
 			s.filter[word] |= bit
 		}
+	}
+	return s
+}
+
+// publicPrefixes are what vendors' keys begin with, from their own documentation. They say whose a key is and nothing
+// of it, and models write them all day into examples of configuration. Of several that fit, the longest stands first.
+var publicPrefixes = []string{
+	"sk-ant-api03-", "sk-ant-admin01-", "sk-ant-oat01-", "sk-ant-", "sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-", "sk-or-",
+	"sk-", "gsk_", "xai-", "pplx-", "AIzaSy", "hf_", "nvapi-", "csk-", "fw_", "r8_", "github_pat_", "ghp_", "tgp_v1_", "bce-v3/ALTAK-",
+}
+
+func publicPrefix(value string) int {
+	for _, p := range publicPrefixes {
+		if strings.HasPrefix(value, p) {
+			return len(p)
+		}
+	}
+	return 0
+}
+
+// withSpelling adds what PHP and its likes make of a slash in JSON.
+func (s *secret) withSpelling() *secret {
+	if spelt := strings.ReplaceAll(s.value, "/", `\/`); spelt != s.value {
+		s.spelt = newSecret(spelt)
 	}
 	return s
 }
@@ -72,13 +101,16 @@ func leak[T string | []byte](s *secret, b T, from int) (start, end int) {
 			continue
 		}
 		word, bit := filterBit(window)
-		known := s.filter[word]&bit != 0
+		at, known := 0, s.filter[word]&bit != 0
 		if known {
-			_, known = s.grams[window]
+			at, known = s.grams[window]
 		}
 		switch {
 		case known && start < 0:
 			start, end = i+1-s.gram, i+1
+			for ; at > 0 && start > from && b[start-1] == s.value[at-1]; at-- { // the public prefix goes with it
+				start--
+			}
 		case known:
 			end = i + 1
 		case start >= 0:
@@ -90,6 +122,9 @@ func leak[T string | []byte](s *secret, b T, from int) (start, end int) {
 
 // scrub returns b without any piece of the secret. It returns b itself where there is none.
 func (s *secret) scrub(b []byte) []byte {
+	if s.spelt != nil {
+		b = s.spelt.scrub(b)
+	}
 	start, end := leak(s, b, 0)
 	if start < 0 {
 		return b
@@ -104,11 +139,21 @@ func (s *secret) scrub(b []byte) []byte {
 	return append(clean, b[kept:]...)
 }
 
+// mask is scrub in place, for where the length has been told.
+func (s *secret) mask(b []byte) []byte {
+	for start, end := leak(s, b, 0); start >= 0; start, end = leak(s, b, end) {
+		for i := start; i < end; i++ {
+			b[i] = '*'
+		}
+	}
+	return b
+}
+
 // scrubHeader cleans a header in place.
 func (s *secret) scrubHeader(h http.Header) {
 	for _, values := range h {
 		for i, v := range values {
-			if start, _ := leak(s, v, 0); start >= 0 {
+			if start, _ := leak(s, v, 0); start >= 0 || s.spelt != nil {
 				values[i] = string(s.scrub([]byte(v)))
 			}
 		}

@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,12 @@ type providerFacts struct {
 	budget budget
 }
 
+// forget clears what was learned, for an operator's reset.
+func (p *providerFacts) forget() {
+	p.haltFacts.forget()
+	p.budget.reset()
+}
+
 // operatorFacts is what an operator said of a key by name, whatever its secret.
 type operatorFacts struct{ disabled atomic.Bool }
 
@@ -88,6 +95,9 @@ func (*operatorFacts) Destruct() error { return nil }
 
 // maxModels bounds how many models are remembered of one key.
 const maxModels = 256
+
+// maxModelName is the longest name of a model that is remembered, in bytes: callers choose it.
+const maxModelName = 256
 
 // keyFacts is what is known of a key.
 type keyFacts struct {
@@ -124,7 +134,11 @@ func (k *keyFacts) update(f func()) {
 
 // benchModel sets one model of the key aside. With too many of them known, one that is over or else the one that ends
 // first gives way.
-func (k *keyFacts) benchModel(model string, f func(*bench)) {
+func (k *keyFacts) benchModel(model string, now time.Time, f func(*bench)) {
+	if len(model) > maxModelName {
+		return
+	}
+	maps.DeleteFunc(k.models, func(_ string, b bench) bool { return !b.active(now) })
 	if k.models == nil {
 		k.models = make(map[string]bench)
 	}

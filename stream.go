@@ -88,6 +88,9 @@ func (r *relay) stream(p *policy) error {
 		case r.x.whole:
 			return r.end(io.EOF)
 		}
+		if r.finished { // not every stream has a marker, and not every upstream sends it
+			r.x.content = span{limitContent, finishGrace, time.Now().Add(finishGrace)}
+		}
 		n, err := r.x.read(buf.room(readSize), p, time.Time{})
 		r.x.dog.off() // the caller may take its time
 		buf.data = buf.data[:len(buf.data)+n]
@@ -137,6 +140,9 @@ func (r *relay) events(b []byte) (done bool, err error) {
 	return false, r.write(b)
 }
 
+// finishGrace is how long something may still follow a finish reason, such as the usage or the marker.
+const finishGrace = 2 * time.Second
+
 // drainTime is how long the end of the transfer may take after the end of what it carried.
 const drainTime = 100 * time.Millisecond
 
@@ -175,17 +181,15 @@ func (r *relay) end(err error) error {
 func (r *relay) lastEvent(b []byte) (done bool, err error) {
 	_, signal := r.x.framing.read(r.dialect, b)
 	switch {
+	case r.judged && signal&dialect.Failed != 0:
+		r.failing = append(b, blankLine...)
+		return true, errEvent
 	case !r.judged || r.finished || r.blind || signal&(dialect.Finished|dialect.Terminal) != 0:
 		return r.events(b)
 	case signal == 0:
 		return false, nil
 	}
-	b = append(b, blankLine...) // something will follow it
-	if signal&dialect.Failed != 0 {
-		r.failing = b
-		return true, errEvent
-	}
-	return false, r.write(b)
+	return false, r.write(append(b, blankLine...)) // something will follow it
 }
 
 // What ends an event, in nearly all streams: near enough to count them for a log line.
@@ -215,7 +219,7 @@ func (r *relay) plain(p *policy) error {
 	for {
 		if len(buf.data) > 0 {
 			r.bytes += len(buf.data)
-			if _, err := r.w.Write(r.x.visit.secret.scrub(buf.data)); err != nil {
+			if _, err := r.w.Write(r.x.visit.secret.mask(buf.data)); err != nil {
 				return errCallerLeft
 			}
 			if r.x.response.ContentLength < 0 { // it may be long in coming, such as speech

@@ -93,21 +93,18 @@ var byHost = func() map[string]string {
 var vendors = map[string]vendor{
 	generic: {},
 
-	"openai": {hosts: "api.openai.com chatgpt.com .api.openai.com", names: "openai-codex codex"},
-	"azure":  {hosts: ".openai.azure.com .services.ai.azure.com .cognitiveservices.azure.com .models.ai.azure.com", names: "azure-openai"},
-	"anthropic": {
-		hosts: "api.anthropic.com", names: "claude",
-		words: wordTable(wordRow{meaning{AuthError, ScopeProvider, "its edge does not serve this place"}, only(403), "request not allowed", ""}),
-	},
-	"gemini":   {hosts: "generativelanguage.googleapis.com cloudcode-pa.googleapis.com", names: "google gemini-code-assist"},
-	"deepseek": {hosts: "api.deepseek.com"},
-	"xai":      {hosts: "api.x.ai .x.ai", names: "grok"},
+	"openai":    {hosts: "api.openai.com chatgpt.com .api.openai.com", names: "openai-codex codex"},
+	"azure":     {hosts: ".openai.azure.com .services.ai.azure.com .cognitiveservices.azure.com .models.ai.azure.com", names: "azure-openai"},
+	"anthropic": {hosts: "api.anthropic.com", names: "claude"},
+	"gemini":    {hosts: "generativelanguage.googleapis.com cloudcode-pa.googleapis.com", names: "google gemini-code-assist"},
+	"deepseek":  {hosts: "api.deepseek.com"},
+	"xai":       {hosts: "api.x.ai .x.ai", names: "grok"},
 
 	// Dynamic shared quota: the region is full, not the project's allowance.
 	// https://cloud.google.com/vertex-ai/generative-ai/docs/error-code-429
 	"vertex": {
 		hosts: "aiplatform.googleapis.com .aiplatform.googleapis.com", names: "google-vertex vertex-ai",
-		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(200, 429), `
+		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(429), `
 			resource exhausted . please try again
 			resource exhausted please try again`, ""}),
 	},
@@ -117,7 +114,7 @@ var vendors = map[string]vendor{
 		codes: codeTable(
 			codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "ResourceNotFoundException", 0, ""},
 			codeRow{meaning{ModelUnavailable, "", "this key has no such model"}, "AccessDeniedException", 0, "access to .. model\nspecified model"},
-			codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "ServiceUnavailableException", 503, ""},
+			codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "ServiceUnavailableException", 0, ""},
 		),
 	},
 

@@ -14,6 +14,8 @@
 
 package llmfailover
 
+import "net/http"
+
 // wordRow says what the words of a message mean. It speaks in the statuses that `in` names, or in all.
 type wordRow struct {
 	meaning
@@ -34,6 +36,11 @@ func wordTable(rows ...wordRow) *words {
 		t.phrase.add(row.phrases, row.substrings)
 	}
 	return t
+}
+
+// callersFault is where a refusal is of the request itself.
+func callersFault(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
 // find returns the first row that is found in the tokens (or the text they are from) and speaks in this status.
@@ -144,8 +151,7 @@ var sentences = wordTable(
 
 	// A ban for what was sent before is not about this request.
 	wordRow{meaning{AuthError, ScopeAccount, "the account is closed for a violation"}, nil, `
-		access|account|organization|organisation|workspace|project|user|key ... terminated|suspended|banned|deactivated|disabled|locked|revoked ... violat*|abuse
-		violat*|abuse ... access|account|organization|organisation|workspace|project .. terminated|suspended|banned|deactivated|disabled|locked`,
+		access|account|organization|organisation|workspace|project|user|key was|is|has .. terminated|suspended|banned|deactivated|disabled|locked|revoked .. violat*|abuse`,
 		"账户存在违规 账号存在违规 账户存违规 账号存违规 账户因违规 账号因违规 违规被封"},
 
 	// Policy.
@@ -322,6 +328,12 @@ var sentences = wordTable(
 		slots are .. busy|full
 		all slots`, "过载 负载 饱和 访问量过大 繁忙 拥挤 超过限额 算力不足 容量 高峰 服务忙 排队 流量过多 混雑 混み合って 과부하 перегружен"},
 
+	// How much one request may hold is no matter of how many there are.
+	wordRow{meaning{BadRequest, ScopeRequest, "too many of something in one request"}, callersFault, `
+		too many .. in|per|for request|batch|call|input
+		too many .. in this|the|a|one|your|single request|batch|call|input
+		too many .. request .. maximum|limit|at most|up to`, ""},
+
 	// Other limits. "Quota" in a 5xx may be the trouble of a quota service.
 	wordRow{meaning{RateLimit, "", "too many requests"}, nil, `
 		rate|ratelimit limit|limits|limited|limiting|limiter|exceeded
@@ -330,7 +342,8 @@ var sentences = wordTable(
 		request rate|frequency
 		rate increased
 		rate of requests
-		too many .. request|requests|connections|calls|attempts|messages
+		too many requests|connections|calls|attempts
+		too many .. requests|connections|calls|attempts
 		too many tokens
 		too many concurrent
 		throttl*
@@ -377,6 +390,7 @@ var sentences = wordTable(
 		loading model
 		no models loaded
 		model .. unloaded
+		model ... gated
 		failed|unable to load .. model
 		verified to .. model
 		unknown|invalid|unsupported|unrecognized|nonexistent model|models|deployment

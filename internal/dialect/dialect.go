@@ -107,21 +107,24 @@ const (
 func (rt Route) Body(data []byte) Body {
 	r, f := reader{b: bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))}, finding{}
 	first := r.peek()
-	if !rt.Generates {
-		if first != '{' && first != '[' {
-			return BodyGood
-		}
-		f.answers(&r, errorsOnly)
-		if r.ended() && f.failed() && !f.record {
-			return BodyFailed
-		}
-		return BodyGood
-	}
 	switch {
+	case first == '{' || first == '[':
+	case !rt.Generates && !rt.JSON:
+		return BodyGood
 	case r.i == len(r.b):
 		return BodyEmpty
-	case first != '{' && first != '[':
+	default:
 		return BodyForeign
+	}
+	if !rt.Generates {
+		f.answers(&r, errorsOnly)
+		switch {
+		case r.ended() && f.failed() && !f.record:
+			return BodyFailed
+		case rt.JSON && r.fault == cut:
+			return BodyCut
+		}
+		return BodyGood
 	}
 	f.answers(&r, rt.Dialect)
 	switch {

@@ -24,8 +24,11 @@ import (
 type Route struct {
 	Dialect Dialect
 
-	// Generates: answers hold generated content and are judged for it. Other answers are judged for errors only.
+	// Generates: answers hold generated content and are judged for it.
 	Generates bool
+
+	// JSON: answers are JSON, if they are no stream, and judged for being that. All others are judged for errors only.
+	JSON bool
 
 	// Repeatable: to send it again does no harm even if the first one was carried out. (Whether the body asks for
 	// a background job, which is not, the path cannot tell.)
@@ -70,18 +73,23 @@ func RouteOf(method, escapedPath string) Route {
 			return rt
 		case word == "responses":
 			rt.set(Responses, post && last, post && (last || next == "input_tokens" || next == "compact"))
+			rt.JSON = method != http.MethodDelete
 			return rt
 		case word == "messages":
 			rt.set(Messages, post && last, post && (last || next == "count_tokens"))
+			rt.JSON = last || next == "count_tokens" // the results of batches are lines of it
 			return rt
 		case word == "audio":
 			rt.set(Chat, false, post && (next == "transcriptions" || next == "translations" || next == "speech"))
 			return rt
 		case isPure(word):
 			rt.set(Chat, false, post)
+			rt.JSON = true
 			return rt
 		case word == "threads" || word == "assistants" || word == "conversations":
 			return rt
+		case word == "models" && method == http.MethodGet:
+			rt.JSON = true
 		case word == "openai" || word == "openapi":
 			compatible = true
 		case strings.HasPrefix(word, "v1beta") || strings.HasPrefix(word, "v1alpha"):
@@ -125,7 +133,7 @@ func (rt *Route) verb(path string) bool {
 	case "streamGenerateContent":
 		rt.Generates, rt.Repeatable, rt.Stream = true, true, true
 	case "countTokens", "embedContent", "batchEmbedContents":
-		rt.Repeatable = true
+		rt.Repeatable, rt.JSON = true, true
 	}
 	return true
 }

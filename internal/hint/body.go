@@ -181,6 +181,13 @@ func (r *reader) look(sentence string) {
 		return
 	}
 	lower := strings.ToLower(sentence)
+	// "usage limit reached|1760000400": Claude's clients and their relays write the moment so.
+	if _, after, found := strings.Cut(lower, "limit reached|"); found {
+		digits := after[:len(after)-len(strings.TrimLeft(after, "0123456789"))]
+		if seconds, ok := decimal(digits); ok && seconds >= epochStart {
+			r.sentence = r.sentence.longer(Hint{epochOrSeconds(seconds, r.now), digits})
+		}
+	}
 	for _, trigger := range triggers {
 		for rest := lower; ; {
 			_, after, found := strings.Cut(rest, trigger)
