@@ -89,7 +89,11 @@ func (r *relay) stream(p *policy) error {
 			return r.end(io.EOF)
 		}
 		if r.finished { // not every stream has a marker, and not every upstream sends it
-			r.x.content = span{limitContent, finishGrace, time.Now().Add(finishGrace)}
+			grace := markerGrace
+			if r.dialect == dialect.Gemini {
+				grace = finishGrace
+			}
+			r.x.content = span{limitContent, grace, time.Now().Add(grace)}
 		}
 		n, err := r.x.read(buf.room(readSize), p, time.Time{})
 		r.x.dog.off() // the caller may take its time
@@ -140,8 +144,12 @@ func (r *relay) events(b []byte) (done bool, err error) {
 	return false, r.write(b)
 }
 
-// finishGrace is how long something may still follow a finish reason, such as the usage or the marker.
-const finishGrace = 2 * time.Second
+// How long something may still follow a finish reason. A marker, or another choice's content, may take its time; where
+// there is no marker a finish reason is the ending.
+const (
+	finishGrace = 2 * time.Second
+	markerGrace = 10 * time.Second
+)
 
 // drainTime is how long the end of the transfer may take after the end of what it carried.
 const drainTime = 100 * time.Millisecond

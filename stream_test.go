@@ -155,9 +155,6 @@ func TestStreamsThatFailAfterContent(t *testing.T) {
 
 func TestStreamEndsAtItsMarker(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *family) {
-		if f.name == "gemini" {
-			t.Skip("its streams have no marker; they end with the transfer")
-		}
 		a := newUpstream(t).on("k1", events(f.begin, f.text("one"), f.end, hang{}))
 		s := serve(t, pair(a))
 		for _, client := range []*http.Client{s.client, s.two} {
