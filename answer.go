@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -381,4 +382,91 @@ func cleanRetryAfter(h http.Header, now time.Time) {
 	} else {
 		h.Del("Retry-After")
 	}
+}
+
+// deliver commits: from here on nothing is replayed.
+func (f *failover) deliver(x *exchange) error {
+	if f.in.rest == nil {
+		f.in.done() // a stream may last long after its request is of no use
+	}
+	begun := f.alive.stop()
+	if begun && x.framing != eventStream {
+		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})
+	}
+	h := f.w.Header()
+	if !begun {
+		x.copyHeader(h)
+	}
+	if f.trace.attempts > 1 {
+		f.logServed(x)
+	}
+	if x.found == FoundUpgrade {
+		return f.openTunnel(x)
+	}
+	if x.whole && !x.stream {
+		x.visit.settle()
+		body := x.visit.secret.scrub(x.held.data)
+		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
+			h.Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		f.w.WriteHeader(x.response.StatusCode)
+		_, _ = f.w.Write(body) // if the caller has left, there is nobody to tell
+		return nil
+	}
+	r := relay{
+		x: x, w: f.w, flusher: http.NewResponseController(f.w),
+		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
+	}
+	// From here on a failure is a new one, also of a key that has just proved itself.
+	x.visit.charged, x.visit.started = false, sequence.Load()
+	var err error
+	if x.stream {
+		if !begun {
+			h.Del("Content-Length")
+			f.w.WriteHeader(x.response.StatusCode)
+		}
+		err = r.stream(&f.pool.policy)
+	} else {
+		f.w.WriteHeader(x.response.StatusCode)
+		err = r.plain(&f.pool.policy)
+	}
+	if err == nil || errors.Is(err, errCallerLeft) || f.in.left() {
+		return nil
+	}
+	if f.in.fault() != nil { // the upstream cannot answer what it did not get
+		panic(http.ErrAbortHandler)
+	}
+	return f.brokenOff(x, &r, err)
+}
+
+// brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.
+func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
+	now := time.Now()
+	e := x.evidence(f.in, now)
+	var limit *limitError
+	switch {
+	case errors.As(err, &limit):
+		e = Evidence{Err: limit, Now: now}
+	case errors.Is(err, errEvent):
+		e.Found = FoundError
+		e.Body, _ = x.framing.read(r.dialect, r.failing)
+	case errors.Is(err, errNoEnding):
+		e.Found = FoundCut
+	default:
+		e.Err, e.Found = err, FoundCut
+	}
+	f.verdict = classify(e)
+	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
+	f.trace.class = f.verdict.Class
+	x.visit.record(f.verdict, 0, f.othersCanServe, now)
+	f.logBrokenOff(x, r)
+	if x.stream {
+		event := x.visit.secret.scrub(r.failing)
+		if len(event) == 0 {
+			refusal := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + f.verdict.Reason}
+			event = x.framing.write(&refusal, r.dialect)
+		}
+		_ = r.write(event) // the transfer is cut in any case
+	}
+	panic(http.ErrAbortHandler) // the only way to tell a caller that a begun answer is not whole
 }

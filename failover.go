@@ -17,11 +17,9 @@ package llmfailover
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -48,13 +46,6 @@ type failover struct {
 	cutShort bool // the deadline ended an attempt
 
 	trace trace
-}
-
-// trace is what placeholders and the access log tell of a request.
-type trace struct {
-	pool, provider, key, model string
-	attempts                   int
-	class                      Class // of the last failure
 }
 
 // statusCallerLeft is the status of a request whose caller has left, as nginx and reverse_proxy log it.
@@ -303,144 +294,9 @@ func (f *failover) note(x *exchange) {
 	}
 }
 
-// metDeadline reports whether the request's deadline ended the exchange.
-func (x *exchange) metDeadline() bool {
-	var l *limitError
-	return errors.As(x.err, &l) && l.limit == limitDeadline
-}
-
 // othersCanServe reports whether another provider is free for the request.
 func (f *failover) othersCanServe() bool {
 	return f.candidates.survey(f.visit.credential, time.Now()).free&otherProvider != 0
-}
-
-// status is the answer's status, 0 if none came.
-func (x *exchange) status() int {
-	if x.response == nil {
-		return 0
-	}
-	return x.response.StatusCode
-}
-
-// evidence is what the exchange brought, for the classifier.
-func (x *exchange) evidence(in *inbound, now time.Time) Evidence {
-	e := Evidence{
-		Err: x.err, Found: x.found, Dialect: in.route.Dialect, Model: x.visit.model,
-		Vendor: x.visit.provider.vendor, Rules: x.visit.provider.rules, Now: now,
-	}
-	var limit *limitError
-	if x.response == nil || errors.As(x.err, &limit) {
-		return e
-	}
-	e.Status, e.Header, e.Body = x.response.StatusCode, x.response.Header, x.failing
-	if e.Body == nil {
-		e.Body = x.held.data[:min(len(x.held.data), maxJudged)]
-	}
-	return e
-}
-
-// outcomeUnknown reports whether the upstream may have carried the request out although it failed.
-func (x *exchange) outcomeUnknown(v Verdict) bool {
-	switch {
-	case v.Class == ProviderUnavailable: // it was never reached
-		return false
-	case x.response == nil || v.Class == Timeout:
-		return true
-	case x.found != FoundNothing:
-		return x.found != FoundError
-	}
-	switch x.response.StatusCode {
-	case http.StatusBadGateway, 520: // an edge that lost the origin's answer
-		return true
-	}
-	return false
-}
-
-// deliver commits: from here on nothing is replayed.
-func (f *failover) deliver(x *exchange) error {
-	if f.in.rest == nil {
-		f.in.done() // a stream may last long after its request is of no use
-	}
-	begun := f.alive.stop()
-	if begun && x.framing != eventStream {
-		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})
-	}
-	h := f.w.Header()
-	if !begun {
-		x.copyHeader(h)
-	}
-	if f.trace.attempts > 1 {
-		f.logServed(x)
-	}
-	if x.found == FoundUpgrade {
-		return f.openTunnel(x)
-	}
-	if x.whole && !x.stream {
-		x.visit.settle()
-		body := x.visit.secret.scrub(x.held.data)
-		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
-			h.Set("Content-Length", strconv.Itoa(len(body)))
-		}
-		f.w.WriteHeader(x.response.StatusCode)
-		_, _ = f.w.Write(body) // if the caller has left, there is nobody to tell
-		return nil
-	}
-	r := relay{
-		x: x, w: f.w, flusher: http.NewResponseController(f.w),
-		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
-	}
-	// From here on a failure is a new one, also of a key that has just proved itself.
-	x.visit.charged, x.visit.started = false, sequence.Load()
-	var err error
-	if x.stream {
-		if !begun {
-			h.Del("Content-Length")
-			f.w.WriteHeader(x.response.StatusCode)
-		}
-		err = r.stream(&f.pool.policy)
-	} else {
-		f.w.WriteHeader(x.response.StatusCode)
-		err = r.plain(&f.pool.policy)
-	}
-	if err == nil || errors.Is(err, errCallerLeft) || f.in.left() {
-		return nil
-	}
-	if f.in.fault() != nil { // the upstream cannot answer what it did not get
-		panic(http.ErrAbortHandler)
-	}
-	return f.brokenOff(x, &r, err)
-}
-
-// brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.
-func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
-	now := time.Now()
-	e := x.evidence(f.in, now)
-	var limit *limitError
-	switch {
-	case errors.As(err, &limit):
-		e = Evidence{Err: limit, Now: now}
-	case errors.Is(err, errEvent):
-		e.Found = FoundError
-		e.Body, _ = x.framing.read(r.dialect, r.failing)
-	case errors.Is(err, errNoEnding):
-		e.Found = FoundCut
-	default:
-		e.Err, e.Found = err, FoundCut
-	}
-	f.verdict = classify(e)
-	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
-	f.trace.class = f.verdict.Class
-	x.visit.record(f.verdict, 0, f.othersCanServe, now)
-	f.logBrokenOff(x, r)
-	if x.stream {
-		event := x.visit.secret.scrub(r.failing)
-		if len(event) == 0 {
-			refusal := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + f.verdict.Reason}
-			event = x.framing.write(&refusal, r.dialect)
-		}
-		_ = r.write(event) // the transfer is cut in any case
-	}
-	panic(http.ErrAbortHandler) // the only way to tell a caller that a begun answer is not whole
 }
 
 // unreadable answers a request whose body could not be read.
@@ -496,35 +352,4 @@ func (f *failover) answer(refused *refusal) error {
 		f.alive.fail(refused.event(f.in.route.Dialect))
 	}
 	return refused.write(f.w, f.in.route.Dialect)
-}
-
-// MarshalLogObject implements zapcore.ObjectMarshaler, for the access log.
-func (t *trace) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	enc.AddString("pool", t.pool)
-	enc.AddString("provider", t.provider)
-	enc.AddString("key", t.key)
-	enc.AddInt("attempts", t.attempts)
-	if t.class != "" {
-		enc.AddString("class", string(t.class))
-	}
-	return nil
-}
-
-// placeholder resolves {http.llm_failover.*}.
-func (t *trace) placeholder(name string) (any, bool) {
-	switch name {
-	case "http.llm_failover.pool":
-		return t.pool, true
-	case "http.llm_failover.provider":
-		return t.provider, true
-	case "http.llm_failover.key":
-		return t.key, true
-	case "http.llm_failover.attempts":
-		return t.attempts, true
-	case "http.llm_failover.class":
-		return string(t.class), true
-	case "http.llm_failover.model":
-		return t.model, true
-	}
-	return nil, false
 }

@@ -267,3 +267,51 @@ func (x *exchange) read(b []byte, p *policy, deadline time.Time) (int, error) {
 	x.dog.until(next.limit, next.after, next.due, deadline)
 	return x.response.Body.Read(b)
 }
+
+// metDeadline reports whether the request's deadline ended the exchange.
+func (x *exchange) metDeadline() bool {
+	var l *limitError
+	return errors.As(x.err, &l) && l.limit == limitDeadline
+}
+
+// status is the answer's status, 0 if none came.
+func (x *exchange) status() int {
+	if x.response == nil {
+		return 0
+	}
+	return x.response.StatusCode
+}
+
+// evidence is what the exchange brought, for the classifier.
+func (x *exchange) evidence(in *inbound, now time.Time) Evidence {
+	e := Evidence{
+		Err: x.err, Found: x.found, Dialect: in.route.Dialect, Model: x.visit.model,
+		Vendor: x.visit.provider.vendor, Rules: x.visit.provider.rules, Now: now,
+	}
+	var limit *limitError
+	if x.response == nil || errors.As(x.err, &limit) {
+		return e
+	}
+	e.Status, e.Header, e.Body = x.response.StatusCode, x.response.Header, x.failing
+	if e.Body == nil {
+		e.Body = x.held.data[:min(len(x.held.data), maxJudged)]
+	}
+	return e
+}
+
+// outcomeUnknown reports whether the upstream may have carried the request out although it failed.
+func (x *exchange) outcomeUnknown(v Verdict) bool {
+	switch {
+	case v.Class == ProviderUnavailable: // it was never reached
+		return false
+	case x.response == nil || v.Class == Timeout:
+		return true
+	case x.found != FoundNothing:
+		return x.found != FoundError
+	}
+	switch x.response.StatusCode {
+	case http.StatusBadGateway, 520: // an edge that lost the origin's answer
+		return true
+	}
+	return false
+}

@@ -101,3 +101,41 @@ func (v verb) String() string {
 		return "give up"
 	}
 }
+
+// trace is what placeholders and the access log tell of a request.
+type trace struct {
+	pool, provider, key, model string
+	attempts                   int
+	class                      Class // of the last failure
+}
+
+// MarshalLogObject implements zapcore.ObjectMarshaler, for the access log.
+func (t *trace) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("pool", t.pool)
+	enc.AddString("provider", t.provider)
+	enc.AddString("key", t.key)
+	enc.AddInt("attempts", t.attempts)
+	if t.class != "" {
+		enc.AddString("class", string(t.class))
+	}
+	return nil
+}
+
+// placeholder resolves {http.llm_failover.*}.
+func (t *trace) placeholder(name string) (any, bool) {
+	switch name {
+	case "http.llm_failover.pool":
+		return t.pool, true
+	case "http.llm_failover.provider":
+		return t.provider, true
+	case "http.llm_failover.key":
+		return t.key, true
+	case "http.llm_failover.attempts":
+		return t.attempts, true
+	case "http.llm_failover.class":
+		return string(t.class), true
+	case "http.llm_failover.model":
+		return t.model, true
+	}
+	return nil, false
+}
