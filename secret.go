@@ -22,14 +22,17 @@ import (
 // secret is a credential's value. It formats as its fingerprint, so that it cannot slip into a log or an error.
 //
 // What an upstream echoes of it is looked for in every answer and every event, so the search is made to be cheap: it
-// rolls a window over the bytes and asks a filter, which nearly always says no; only then the set of all pieces.
+// looks at every fourth place only (see mayLeak); where that does not rule a leak out it rolls a window over all
+// bytes, and asks a filter first and only then the set of all pieces.
 type secret struct {
-	value  string
-	sum    string         // its SHA-256, in hex
-	grams  map[uint64]int // where in the value each piece stands
-	filter [128]uint64    // a bit for each hash of a piece: 1 KiB, so that few bits of it are set
-	spelt  *secret        // as some write it in JSON, if that is not the same
-	gram   int            // how long the pieces are
+	value      string
+	sum        string         // its SHA-256, in hex
+	grams      map[uint64]int // where in the value each piece stands
+	filter     [128]uint64    // a bit for each hash of a piece: 1 KiB, so that few bits of it are set
+	spelt      *secret        // as some write it in JSON, if that is not the same
+	gram       int            // how long the pieces are
+	windowMask uint64         // what of a window is one
+	blocks     [512]uint64    // a bit for each hash of half a piece: 4 KiB
 }
 
 // leakLength is how many bytes of a secret in a row give some of it away. Providers mask keys to their first and last
@@ -40,6 +43,11 @@ const redacted = "[redacted]"
 
 func newSecret(value string) *secret {
 	s := &secret{value: value, sum: fingerprint(value), grams: make(map[uint64]int), gram: min(leakLength, len(value))}
+	s.windowMask = 1<<(8*s.gram) - 1
+	for i := 3; i < len(value); i++ {
+		word, bit := blockBit(uint32(value[i-3]) | uint32(value[i-2])<<8 | uint32(value[i-1])<<16 | uint32(value[i])<<24)
+		s.blocks[word] |= bit
+	}
 	var window uint64
 	public := publicPrefix(value)
 	for i := range len(value) {
@@ -77,12 +85,33 @@ func (s *secret) withSpelling() *secret {
 	return s
 }
 
+// blockBit spreads half pieces over the blocks.
+func blockBit(half uint32) (word uint32, bit uint64) {
+	h := half * 0x9e3779b1 >> 17
+	return h >> 6, 1 << (h & 63)
+}
+
+// mayLeak reports whether b may hold a piece of the secret. Wherever eight bytes in a row begin, four of them stand at
+// an index that four divides: it is enough to look there.
+func mayLeak[T string | []byte](s *secret, b T) bool {
+	if s.gram < leakLength {
+		return true
+	}
+	for i := 3; i < len(b); i += leakLength / 2 {
+		word, bit := blockBit(uint32(b[i-3]) | uint32(b[i-2])<<8 | uint32(b[i-1])<<16 | uint32(b[i])<<24)
+		if s.blocks[word]&bit != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // String returns the fingerprint that operators see.
 func (s *secret) String() string { return "sha256:" + s.sum[:8] }
 
 // roll moves a window of gram bytes on by one.
 func (s *secret) roll(window uint64, next byte) uint64 {
-	return (window<<8 | uint64(next)) & (1<<(8*s.gram) - 1)
+	return (window<<8 | uint64(next)) & s.windowMask
 }
 
 // filterBit spreads windows over the filter (Fibonacci hashing).
@@ -94,14 +123,15 @@ func filterBit(window uint64) (word, bit uint64) {
 // leak returns where the first piece of the secret stands in b from an index on, as long as it goes on; or -1.
 func leak[T string | []byte](s *secret, b T, from int) (start, end int) {
 	var window uint64
+	mask, filter := s.windowMask, &s.filter
 	start = -1
 	for i := from; i < len(b); i++ {
-		window = s.roll(window, b[i])
+		window = (window<<8 | uint64(b[i])) & mask
 		if i-from+1 < s.gram {
 			continue
 		}
 		word, bit := filterBit(window)
-		at, known := 0, s.filter[word]&bit != 0
+		at, known := 0, filter[word]&bit != 0
 		if known {
 			at, known = s.grams[window]
 		}
@@ -125,6 +155,9 @@ func (s *secret) scrub(b []byte) []byte {
 	if s.spelt != nil {
 		b = s.spelt.scrub(b)
 	}
+	if !mayLeak(s, b) {
+		return b
+	}
 	start, end := leak(s, b, 0)
 	if start < 0 {
 		return b
@@ -141,6 +174,9 @@ func (s *secret) scrub(b []byte) []byte {
 
 // mask is scrub in place, for where the length has been told.
 func (s *secret) mask(b []byte) []byte {
+	if !mayLeak(s, b) {
+		return b
+	}
 	for start, end := leak(s, b, 0); start >= 0; start, end = leak(s, b, end) {
 		for i := start; i < end; i++ {
 			b[i] = '*'
@@ -153,7 +189,7 @@ func (s *secret) mask(b []byte) []byte {
 func (s *secret) scrubHeader(h http.Header) {
 	for _, values := range h {
 		for i, v := range values {
-			if start, _ := leak(s, v, 0); start >= 0 || s.spelt != nil {
+			if mayLeak(s, v) || s.spelt != nil {
 				values[i] = string(s.scrub([]byte(v)))
 			}
 		}
