@@ -18,12 +18,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,9 +34,9 @@ type exchange struct {
 	cancel   context.CancelCauseFunc
 	dog      watchdog
 	begun    time.Time
-	asked    time.Time // from when the first token is waited for
-	reused   bool      // its connection had served before
-	answered bool      // a byte of an answer has come
+	asked    time.Time   // from when the first token is waited for
+	reused   bool        // its connection had served before
+	answered atomic.Bool // a byte of an answer has come; told by the connection's goroutine
 
 	content  span           // when the next content must have come
 	response *http.Response // nil if none came
@@ -75,7 +75,7 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 
 	x.roundTrip(in)
 	// A kept connection that the upstream has closed meanwhile says nothing about the key: once more, on a new one.
-	if x.reused && !x.answered && isDead(x.err) && in.repeatable() && !in.final() && x.ctx.Err() == nil {
+	if x.reused && !x.answered.Load() && isDead(x.err) && in.repeatable() && !in.final() && x.ctx.Err() == nil {
 		v.provider.closeIdle() // it has most likely closed them all
 		x.roundTrip(in)
 	}
@@ -93,10 +93,10 @@ func (x *exchange) roundTrip(in *inbound) {
 		x.err = err
 		return
 	}
-	x.reused, x.answered = false, false
+	x.reused = false
 	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{
 		GotConn:              func(info httptrace.GotConnInfo) { x.reused = info.Reused },
-		GotFirstResponseByte: func() { x.answered = true },
+		GotFirstResponseByte: func() { x.answered.Store(true) },
 	})
 	x.response, x.err = x.visit.provider.transport.RoundTrip(req.WithContext(ctx))
 	if x.err != nil {
@@ -104,17 +104,18 @@ func (x *exchange) roundTrip(in *inbound) {
 	}
 }
 
-// isDead reports whether an error is that of a connection which the other side has closed, or says that it will.
+// isDead reports whether the error of an unanswered exchange is that of its connection: the other side closed it or said
+// that it will, in one of the many words that net, crypto/tls and net/http have for it. Silence is not (the provider may
+// be at work), nor is a reset of this stream alone, unless it says that the stream was not begun.
 func isDead(err error) bool {
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return err != nil
+	var network net.Error
+	switch {
+	case err == nil, errors.As(err, &network) && network.Timeout():
+		return false
+	case strings.Contains(err.Error(), "stream error:"): // http2.StreamError, not exported by net/http
+		return strings.Contains(err.Error(), "REFUSED_STREAM")
 	}
-	for _, text := range [...]string{"server closed idle connection", "GOAWAY", "REFUSED_STREAM"} { // not exported by net/http
-		if strings.Contains(err.Error(), text) {
-			return true
-		}
-	}
-	return false
+	return true
 }
 
 // cause is the limit that ended the exchange, if one did, else err.

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -40,13 +41,12 @@ func secondOfEach(t *testing.T, answer string) (url string, requests *atomic.Int
 	}
 	t.Cleanup(func() { l.Close() })
 	requests = new(atomic.Int32)
-	seen := make(map[net.Conn]int)
+	var seen sync.Map
 	server := httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: 0, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		requests.Add(1)
 		conn := r.Context().Value(connKey{}).(net.Conn)
-		seen[conn]++ // the test sends one request after the other
-		if seen[conn] > 1 {
+		if _, second := seen.LoadOrStore(conn, true); second {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
