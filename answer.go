@@ -441,7 +441,7 @@ func (f *failover) deliver(x *exchange) error {
 
 // brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.
 func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
-	now := time.Now()
+	now := x.clock.Now()
 	e := x.evidence(f.in, now)
 	var limit *limitError
 	switch {

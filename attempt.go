@@ -30,6 +30,7 @@ import (
 // exchange is one upstream call under way: from its request to the last byte of its answer.
 type exchange struct {
 	visit    *visit
+	clock    clock
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	dog      watchdog
@@ -47,9 +48,9 @@ type exchange struct {
 
 // send asks the visit's key once. It returns when the answer's headers are there or cannot come any more.
 func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
-	x := &exchange{visit: v, begun: time.Now()}
+	x := &exchange{visit: v, clock: p.clock, begun: p.clock.Now()}
 	x.ctx, x.cancel = context.WithCancelCause(in.Context())
-	x.dog.cancel = x.cancel
+	x.dog.clock, x.dog.cancel = x.clock, x.cancel
 	v.started = sequence.Load()
 	v.facts.attempts.Add(1)
 
@@ -82,7 +83,7 @@ func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
 	x.err = x.cause(x.err)
 	x.asked = x.begun
 	if in.final() { // how long the caller took to send it is not the upstream's time
-		x.asked = time.Now()
+		x.asked = x.clock.Now()
 	}
 	return x
 }
@@ -293,10 +294,11 @@ var limitNames = [...]string{"header limit", "first token limit", "idle limit", 
 // watchdog cancels an exchange when its time is over. It is set anew for each read, so setting it only notes when;
 // the timer looks at that when it fires, and goes on if the time has moved.
 type watchdog struct {
+	clock  clock
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
-	timer    *time.Timer
+	timer    timer
 	fires    time.Time // when the timer will
 	due      time.Time // zero: off
 	cause    limitError
@@ -321,9 +323,9 @@ func (d *watchdog) set(cause limitError, due time.Time) {
 	switch {
 	case due.IsZero():
 	case d.timer == nil:
-		d.timer, d.fires = time.AfterFunc(time.Until(due), d.fire), due
+		d.timer, d.fires = d.clock.AfterFunc(due.Sub(d.clock.Now()), d.fire), due
 	case due.Before(d.fires) || d.fires.IsZero():
-		d.timer.Reset(time.Until(due))
+		d.timer.Reset(due.Sub(d.clock.Now()))
 		d.fires = due
 	}
 }
@@ -343,7 +345,7 @@ func (d *watchdog) resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.paused.after > 0 {
-		d.set(d.paused, time.Now().Add(d.paused.after))
+		d.set(d.paused, d.clock.Now().Add(d.paused.after))
 		d.paused = limitError{}
 	}
 }
@@ -359,7 +361,7 @@ func (d *watchdog) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fires = time.Time{}
-	switch wait := time.Until(d.due); {
+	switch wait := d.due.Sub(d.clock.Now()); {
 	case d.due.IsZero():
 	case wait > 0:
 		d.timer.Reset(wait)

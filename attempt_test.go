@@ -65,7 +65,7 @@ func TestWatchdog(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(context.Background())
 				defer cancel(nil)
-				d := &watchdog{cancel: cancel}
+				d := &watchdog{clock: machineClock{}, cancel: cancel}
 				begun := time.Now()
 				for _, s := range tc.steps {
 					time.Sleep(s.at - time.Since(begun))

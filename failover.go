@@ -66,7 +66,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		return f.unreadable(r, err)
 	}
 	defer in.done()
-	in.arrived = time.Now() // how long a caller took to send it is no provider's concern
+	in.arrived = p.clock.Now() // how long a caller took to send it is no provider's concern
 	if in.final() {
 		client := http.NewResponseController(w)
 		if r.ProtoMajor == 1 && client.EnableFullDuplex() == nil {
@@ -84,15 +84,15 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	f.deadline = p.policy.deadlineFor(in)
 	f.again = isRetry(r.Header)
 	if p.policy.keepalive > 0 && in.route.Generates && !in.wantsArray() && in.stream() {
-		f.alive = &keepalive{w: w, interval: p.policy.keepalive}
+		f.alive = &keepalive{w: w, interval: p.policy.keepalive, clock: p.clock}
 		f.alive.start()
 		defer f.alive.stop()
 	}
 	if limits := p.policy.gate; limits.inside > 0 {
 		if !f.deadline.IsZero() {
-			limits.wait = min(limits.wait, time.Until(f.deadline)-p.policy.minAttempt)
+			limits.wait = min(limits.wait, f.deadline.Sub(in.arrived)-p.policy.minAttempt)
 		}
-		if err := p.gate.enter(r.Context(), limits); err != nil {
+		if err := p.gate.enter(r.Context(), p.clock, limits); err != nil {
 			return f.turnedAway(err)
 		}
 		defer p.gate.leave(p.policy.gate)
@@ -112,7 +112,7 @@ func (f *failover) turnedAway(err error) error {
 // run is the loop: the only place that decides, and the only one that waits.
 func (f *failover) run() error {
 	defer f.abandon()
-	now := time.Now()
+	now := f.pool.clock.Now()
 	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy)
 	if act.do == stop { // it waited for its turn until there was no time left
 		return f.giveUp(true)
@@ -154,19 +154,13 @@ func (f *failover) pause(d time.Duration) bool {
 		return !f.in.left()
 	}
 	f.waited += d
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return !f.in.left()
-	case <-f.in.Context().Done():
-		return false
-	}
+	f.pool.clock.Wait(f.in.Context(), d, nil)
+	return !f.in.left()
 }
 
 // take makes the visit that an action calls for the current one. It reports false if the key is not free any more.
 func (f *failover) take(act action) bool {
-	now := time.Now()
+	now := f.pool.clock.Now()
 	if act.do == stay {
 		f.visit.repeats++
 		return f.visit.claim(f.visit, now).obstacle == free
@@ -189,7 +183,7 @@ func (f *failover) take(act action) bool {
 
 // without says what to do when the key that was chosen is not free any more.
 func (f *failover) without() action {
-	now := time.Now()
+	now := f.pool.clock.Now()
 	if f.visit == nil {
 		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy)
 	}
@@ -228,7 +222,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	f.trace.attempts++
 	f.trace.provider, f.trace.key = v.provider.name, v.name
 	if f.again && f.trace.attempts == 1 { // a repeat, if not one of ours
-		v.provider.facts.budget.take(f.pool.policy.budget, time.Now())
+		v.provider.facts.budget.take(f.pool.policy.budget, f.pool.clock.Now())
 	}
 	x := f.pool.send(f.in, v, f.deadline)
 	defer x.close()
@@ -243,7 +237,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 		v.release()
 		return true, action{}, f.unreadable(f.in.Request, err)
 	}
-	now := time.Now()
+	now := f.pool.clock.Now()
 	f.verdict = f.classify(x, now)
 	if !f.verdict.Failed() {
 		v.recordSuccess(now)
@@ -288,7 +282,7 @@ func (f *failover) note(x *exchange) {
 		Provider: x.visit.provider.name, Key: x.visit.name, Class: f.verdict.Class, Status: x.status(), Reason: f.verdict.Reason,
 	})
 	if f.verdict.Class != AuthError {
-		if kept := x.keep(f.verdict, f.in.route.Dialect, time.Now()); kept != nil {
+		if kept := x.keep(f.verdict, f.in.route.Dialect, f.pool.clock.Now()); kept != nil {
 			f.kept = kept
 		}
 	}
@@ -296,7 +290,7 @@ func (f *failover) note(x *exchange) {
 
 // othersCanServe reports whether another provider is free for the request.
 func (f *failover) othersCanServe() bool {
-	return f.candidates.survey(f.visit.credential, time.Now()).free&otherProvider != 0
+	return f.candidates.survey(f.visit.credential, f.pool.clock.Now()).free&otherProvider != 0
 }
 
 // unreadable answers a request whose body could not be read.
@@ -331,7 +325,7 @@ func (f *failover) callerLeft() error {
 
 // giveUp answers with what there is. Late: there was something left to try, but no time.
 func (f *failover) giveUp(late bool) error {
-	now := time.Now()
+	now := f.pool.clock.Now()
 	if f.trace.attempts > 1 {
 		f.logGaveUp()
 	}

@@ -15,6 +15,7 @@
 package llmfailover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -47,7 +48,7 @@ var errQueueFull = errors.New("the pool's limit of requests under way is reached
 
 // enter waits until the request may go through. An error is errQueueFull, or the caller has left. Who has entered
 // must leave.
-func (g *gate) enter(ctx context.Context, limits gateLimits) error {
+func (g *gate) enter(ctx context.Context, c clock, limits gateLimits) error {
 	g.mu.Lock()
 	g.admit(limits) // the limit may have grown
 	if g.inside < limits.inside {
@@ -63,16 +64,10 @@ func (g *gate) enter(ctx context.Context, limits gateLimits) error {
 	g.queue = append(g.queue, turn)
 	g.mu.Unlock()
 
-	timer := time.NewTimer(limits.wait)
-	defer timer.Stop()
-	select {
-	case <-turn:
+	if c.Wait(ctx, limits.wait, turn) {
 		return nil
-	case <-timer.C:
-		return g.quit(turn, errQueueFull, limits)
-	case <-ctx.Done():
-		return g.quit(turn, ctx.Err(), limits)
 	}
+	return g.quit(turn, cmp.Or(ctx.Err(), errQueueFull), limits)
 }
 
 // quit takes a request out of the queue. If its turn has come in this very moment, it has entered, and leaves again

@@ -26,15 +26,15 @@ import (
 func TestGateLetsALimitedNumberThrough(t *testing.T) {
 	g, limits := new(gate), gateLimits{inside: 2}
 	for range 2 {
-		if err := g.enter(t.Context(), limits); err != nil {
+		if err := g.enter(t.Context(), machineClock{}, limits); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := g.enter(t.Context(), limits); !errors.Is(err, errQueueFull) {
+	if err := g.enter(t.Context(), machineClock{}, limits); !errors.Is(err, errQueueFull) {
 		t.Errorf("the third got %v, want %v", err, errQueueFull)
 	}
 	g.leave(limits)
-	if err := g.enter(t.Context(), limits); err != nil {
+	if err := g.enter(t.Context(), machineClock{}, limits); err != nil {
 		t.Errorf("after one left the next got %v", err)
 	}
 }
@@ -46,7 +46,7 @@ func TestGateServesTheQueueInOrder(t *testing.T) {
 		var served []int // only who is inside touches it
 		for i := range 10 {
 			wg.Go(func() {
-				if err := g.enter(t.Context(), limits); err != nil {
+				if err := g.enter(t.Context(), machineClock{}, limits); err != nil {
 					t.Errorf("%d: %v", i, err)
 					return
 				}
@@ -71,17 +71,17 @@ func TestGateServesTheQueueInOrder(t *testing.T) {
 func TestGateEndsEachWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, limits := new(gate), gateLimits{inside: 1, queue: 1, wait: time.Second}
-		if err := g.enter(t.Context(), limits); err != nil {
+		if err := g.enter(t.Context(), machineClock{}, limits); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if err := g.enter(t.Context(), limits); !errors.Is(err, errQueueFull) || time.Since(begun) != time.Second {
+		if err := g.enter(t.Context(), machineClock{}, limits); !errors.Is(err, errQueueFull) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v, want %v after 1s", err, time.Since(begun), errQueueFull)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		begun = time.Now()
-		if err := g.enter(ctx, limits); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 300*time.Millisecond {
+		if err := g.enter(ctx, machineClock{}, limits); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 300*time.Millisecond {
 			t.Errorf("got %v after %v, want the caller's end after 300ms", err, time.Since(begun))
 		}
 		if len(g.queue) != 0 {
@@ -104,7 +104,7 @@ func TestGateLosesNoPlace(t *testing.T) {
 				time.Sleep(time.Duration(i%40) * time.Millisecond)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%11)*time.Millisecond)
 				defer cancel()
-				if g.enter(ctx, limits) == nil {
+				if g.enter(ctx, machineClock{}, limits) == nil {
 					time.Sleep(time.Duration(i%5) * time.Millisecond)
 					g.leave(limits)
 				}
@@ -122,19 +122,19 @@ func TestGateTakesNewLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := gateLimits{inside: 1, queue: 5, wait: time.Minute}
 		g := new(gate)
-		if err := g.enter(t.Context(), old); err != nil {
+		if err := g.enter(t.Context(), machineClock{}, old); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				if err := g.enter(t.Context(), old); err != nil {
+				if err := g.enter(t.Context(), machineClock{}, old); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait()
-		if err := g.enter(t.Context(), gateLimits{inside: 100}); err != nil { // nobody need wait any more
+		if err := g.enter(t.Context(), machineClock{}, gateLimits{inside: 100}); err != nil { // nobody need wait any more
 			t.Error(err)
 		}
 		wg.Wait()

@@ -68,7 +68,7 @@ func (x *exchange) hold(in *inbound, p *policy, deadline time.Time) {
 		x.holdFailure(p, deadline)
 		return
 	}
-	x.dog.until(limitIdle, p.idle, time.Now().Add(p.idle), deadline) // a decoder reads at once
+	x.dog.until(limitIdle, p.idle, x.clock.Now().Add(p.idle), deadline) // a decoder reads at once
 	readable, err := x.decode()
 	switch {
 	case err != nil:
@@ -126,7 +126,7 @@ type readCloser struct {
 // the connection lives on.
 func (x *exchange) holdFailure(p *policy, deadline time.Time) {
 	within := min(p.idle, errorBodyTime)
-	x.dog.until(limitIdle, within, time.Now().Add(within), deadline)
+	x.dog.until(limitIdle, within, x.clock.Now().Add(within), deadline)
 	_, _ = x.decode() // if it cannot be read, the status must do
 	x.held = newBuffer(min(max(x.response.ContentLength, 0)+1, maxErrorBody))
 	for len(x.held.data) < maxErrorBody {
@@ -259,7 +259,7 @@ type span struct {
 
 // read reads once, under the idle limit and under that for the next content, if there is one.
 func (x *exchange) read(b []byte, p *policy, deadline time.Time) (int, error) {
-	now := time.Now()
+	now := x.clock.Now()
 	next := span{limitIdle, p.idle, now.Add(p.idle)}
 	if !x.content.due.IsZero() && x.content.due.Before(next.due) {
 		next = x.content

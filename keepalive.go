@@ -34,9 +34,10 @@ import (
 type keepalive struct {
 	w        http.ResponseWriter
 	interval time.Duration
+	clock    clock
 
 	mu    sync.Mutex
-	timer *time.Timer
+	timer timer
 	begun bool
 	over  bool
 }
@@ -48,7 +49,7 @@ func (k *keepalive) start() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.timer = time.AfterFunc(k.interval, k.beat)
+	k.timer = k.clock.AfterFunc(k.interval, k.beat)
 }
 
 func (k *keepalive) beat() {

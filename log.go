@@ -15,8 +15,6 @@
 package llmfailover
 
 import (
-	"time"
-
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -38,7 +36,7 @@ func (f *failover) summary() []zap.Field {
 		zap.String("class", string(last.Class)),
 		zap.String("reason", last.Reason),
 		zap.Duration("waited", f.waited),
-		zap.Duration("took", time.Since(f.in.arrived)),
+		zap.Duration("took", f.pool.clock.Now().Sub(f.in.arrived)),
 	}
 }
 
@@ -58,7 +56,7 @@ func (f *failover) logAttempt(x *exchange, next action) {
 			zap.Duration("hint", f.verdict.Wait),
 			zap.String("next", next.do.String()),
 			zap.Duration("wait", next.wait),
-			zap.Duration("took", time.Since(x.begun)),
+			zap.Duration("took", x.clock.Now().Sub(x.begun)),
 		)...)
 	}
 }
@@ -85,7 +83,7 @@ func (f *failover) logBrokenOff(x *exchange, r *relay) {
 			zap.String("reason", f.verdict.Reason),
 			zap.Int("bytes", r.bytes),
 			zap.Int("events", r.sent),
-			zap.Duration("took", time.Since(x.begun)),
+			zap.Duration("took", x.clock.Now().Sub(x.begun)),
 		)...)
 	}
 }

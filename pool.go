@@ -48,8 +48,9 @@ type pool struct {
 	retired     atomic.Bool // its config is gone, though requests may still be under way
 	selection   selection
 	random      func() float64 // from 0 to 1
-	authFields  []string       // of its own that carry credentials here, so that a caller's never go upstream
-	selective   bool           // some provider or key does not serve everything
+	clock       clock
+	authFields  []string // of its own that carry credentials here, so that a caller's never go upstream
+	selective   bool     // some provider or key does not serve everything
 	bodies      bodyLimits
 	logger      *zap.Logger
 }
@@ -89,7 +90,7 @@ type credential struct {
 }
 
 func newPool(h *Handler, logger *zap.Logger) *pool {
-	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, logger: logger}
+	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger}
 	p.gate = acquire[gate](factKey{pool: h.Pool}, &h.held)
 	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.gate.bodies}
 	p.selection.policy = selectFirst

@@ -93,7 +93,7 @@ func (r *relay) stream(p *policy) error {
 			if r.dialect == dialect.Gemini {
 				grace = finishGrace
 			}
-			r.x.content = span{limitContent, grace, time.Now().Add(grace)}
+			r.x.content = span{limitContent, grace, r.x.clock.Now().Add(grace)}
 		}
 		n, err := r.x.read(buf.room(readSize), p, time.Time{})
 		r.x.dog.off() // the caller may take its time
@@ -107,7 +107,7 @@ func (r *relay) stream(p *policy) error {
 func (r *relay) awaitContent() {
 	r.x.content = span{}
 	if r.idleContent > 0 && r.judged {
-		r.x.content = span{limitContent, r.idleContent, time.Now().Add(r.idleContent)}
+		r.x.content = span{limitContent, r.idleContent, r.x.clock.Now().Add(r.idleContent)}
 	}
 }
 
@@ -156,7 +156,7 @@ const drainTime = 100 * time.Millisecond
 
 // drain reads what little follows a stream's ending, so that the connection lives on. Only white space is handed on.
 func (r *relay) drain() {
-	r.x.dog.until(limitIdle, drainTime, time.Now().Add(drainTime), time.Time{})
+	r.x.dog.until(limitIdle, drainTime, r.x.clock.Now().Add(drainTime), time.Time{})
 	var rest [512]byte
 	for range 8 {
 		n, err := r.x.response.Body.Read(rest[:])
