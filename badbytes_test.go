@@ -15,6 +15,7 @@
 package llmfailover
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,25 +51,21 @@ func peak(f func()) uint64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	before, most := m.HeapInuse, uint64(0)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				if m.HeapInuse > before {
-					most = max(most, m.HeapInuse-before)
-				}
+	ctx, stop := context.WithCancel(context.Background())
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		repeat(ctx, 5*time.Millisecond, func() bool {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			if m.HeapInuse > before {
+				most = max(most, m.HeapInuse-before)
 			}
-		}
-	}()
+			return false
+		})
+	})
 	f()
-	close(stop)
-	<-stopped
+	stop()
+	sampling.Wait()
 	return most
 }
 

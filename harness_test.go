@@ -443,12 +443,25 @@ func (s *server) wantState(pairs ...string) {
 // eventually waits for what comes by itself, but after the answer.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("still not: %s", what)
-			return
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if !repeat(ctx, 2*time.Millisecond, is) {
+		t.Errorf("still not: %s", what)
+	}
+}
+
+// repeat calls f, and again at each interval, until it reports true or ctx ends. It returns what f reported last.
+func repeat(ctx context.Context, interval time.Duration, f func() bool) bool {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
 		}
 	}
+	return true
 }
 
 // chat is a small chat request; extra is more of its JSON.

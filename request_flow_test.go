@@ -234,17 +234,22 @@ func TestBrokenLargeUpload(t *testing.T) {
 
 // TestSlowLargeUpload: the header limit is for the upstream, not for the caller.
 func TestSlowLargeUpload(t *testing.T) {
-	a := newUpstream(t)
+	slow, hanging := bigChat("abcdefgh", 1<<20), bigChat("hanging", 1<<20)
+	a := newUpstream(t).on("k1", reply{do: func(w http.ResponseWriter, r *http.Request, c *call) {
+		answer := ok
+		if string(c.body) == hanging {
+			answer = just(hang{})
+		}
+		answer.do(w, r, c)
+	}})
 	s := serve(t, pair(a, patient, heldLittle))
-	body := bigChat("abcdefgh", 1<<20)
-	c := s.dial("Content-Length: %d\r\n\r\n%s", len(body), body[:600<<10])
-	time.Sleep(2 * time.Second) // the limit is 1.5 s
-	c.send("%s", body[600<<10:])
-	c.answer().want(200, "from-k1")
-	a.on("k1", just(hang{}))
-	c = s.dial("Content-Length: %d\r\n\r\n%s", len(body), body)
-	c.answer().want(504)
+	c := s.dial("Content-Length: %d\r\n\r\n%s", len(slow), slow[:600<<10])
+	eventually(t, "the upload is under way", func() bool { return s.state("default.providers.default.keys.k1.in_flight") == "1" })
+	s.dial("Content-Length: %d\r\n\r\n%s", len(hanging), hanging).answer().want(504) // the limit is over
 	s.wantState("default.keys.k1.last_error.class", "timeout")
+	c.send("%s", slow[600<<10:])
+	c.answer().want(200, "from-k1")
+	s.wantState("default.keys.k1.totals.failures", "1")
 }
 
 // rude is an upstream that answers each request as soon as it has its header, and hangs up.
@@ -408,13 +413,22 @@ func TestEarlyAnswerOverHTTP2(t *testing.T) {
 
 // TestNoKeepaliveInArrays: comments are for event streams.
 func TestNoKeepaliveInArrays(t *testing.T) {
-	last := strings.TrimLeft(arrayLast, ",\r\n") + "]"
+	last := "[" + strings.TrimLeft(arrayLast, ",\r\n") + "]"
+	goes := make(chan struct{})
 	a := newUpstream(t).on("k1", reply{do: func(w http.ResponseWriter, r *http.Request, c *call) {
-		time.Sleep(50 * time.Millisecond)
-		says(200, "["+last).do(w, r, c)
-	}})
+		act(w, r, []any{until(goes)})
+		says(200, last).do(w, r, c)
+	}}, just(hang{}))
 	s := serve(t, pair(a, quick, "stream keepalive 5ms"))
-	if got := s.post(arrayPath, "{}").want(200); got.body != "["+last {
-		t.Errorf("got %q", got.body)
+	got := make(chan *received)
+	go func() { got <- s.post(arrayPath, "{}") }()
+	eventually(t, "the array is asked for", func() bool { return a.order() == "k1" })
+	o := s.open(s.client, &families[0])
+	for range 3 { // by then comments were due in the array, too
+		o.until(": keepalive")
+	}
+	close(goes)
+	if a := (<-got).want(200); a.body != last {
+		t.Errorf("got %q", a.body)
 	}
 }

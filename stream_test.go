@@ -233,10 +233,10 @@ func TestFirstToken(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *family) {
 		dripping := reply{do: func(w http.ResponseWriter, r *http.Request, _ *call) {
 			w.Header().Set("Content-Type", "text/event-stream")
-			for r.Context().Err() == nil {
+			repeat(r.Context(), 5*time.Millisecond, func() bool {
 				act(w, r, []any{": ping\n\n", f.begin})
-				time.Sleep(5 * time.Millisecond) // it drips
-			}
+				return false
+			})
 		}}
 		a := newUpstream(t).on("k1", dripping)
 		s := serve(t, pair(a, quick, `timeouts {
@@ -286,11 +286,12 @@ func TestLimits(t *testing.T) {
 func TestDeadlineEndsAtCommit(t *testing.T) {
 	f := &families[0]
 	late := make(chan struct{})
-	a := newUpstream(t).on("k1", events(f.begin, f.text("one"), until(late), f.end))
+	a := newUpstream(t).on("k1", events(f.begin, f.text("one"), until(late), f.end), just(hang{}))
 	s := serve(t, pair(a, "retry {\nmin_attempt 10ms\n}\ntimeouts {\ndeadline 200ms\n}"))
 	o := s.open(s.client, f)
 	o.until("one")
-	time.AfterFunc(400*time.Millisecond, func() { close(late) })
+	s.post(f.path, f.request).want(504).wantJSON("error.code", "deadline") // so the first one's is over, too
+	close(late)
 	if got, err := o.rest(); err != nil || !strings.Contains(got, f.marker) {
 		t.Errorf("%v %q", err, got)
 	}

@@ -33,6 +33,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -475,7 +476,7 @@ func TestWebSocketsLeaveNothing(t *testing.T) {
 	s.webSocket(realtime, "").want(101).Close()
 	s.state("default")
 	s.client.CloseIdleConnections()
-	time.Sleep(2 * linger)
+	eventually(t, "the first tunnel has ended", func() bool { return !running("(*failover)") && !running("(*tunnel)") })
 	before := runtime.NumGoroutine()
 	var open []*socket
 	for range 40 {
@@ -493,12 +494,21 @@ func TestWebSocketsLeaveNothing(t *testing.T) {
 	s.wantState("default.keys.k1.in_flight", "0", "default.keys.k2.in_flight", "0")
 }
 
+// running reports whether a function of that name is on some goroutine's stack.
+func running(name string) bool {
+	var stacks strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
+	return strings.Contains(stacks.String(), name)
+}
+
 // TestWebSocketIsNotIdle pins that no limit of ours ends a silent tunnel.
 func TestWebSocketIsNotIdle(t *testing.T) {
-	a := newUpstream(t).on("k1", accepts("", echoes))
-	s := serve(t, pair(a, "timeouts {\nheaders 1s\nfirst_token 20ms\nidle 20ms\ndeadline 2s\n}\nretry {\nmin_attempt 10ms\n}"))
+	a := newUpstream(t).on("k1", accepts("", echoes), just(hang{})).on("k2", just(hang{}))
+	s := serve(t, pair(a, "timeouts {\nheaders 1s\nfirst_token 20ms\nidle 20ms\ndeadline 1500ms\n}\nretry {\nmin_attempt 10ms\nbackoff 5ms\n}"))
 	c := s.webSocket(realtime, "").want(101)
-	time.Sleep(2500 * time.Millisecond) // there is nothing else to wait for
+	// Another request meets the limits meanwhile: that for the headers at k1, and the deadline at k2.
+	s.post("/v1/chat/completions", chat("m")).want(504).wantJSON("error.code", "deadline")
+	a.wantOrder("k1 k1 k2")
 	c.wantEcho("awake")
 }
 
