@@ -68,7 +68,7 @@ func TestWatchdog(t *testing.T) {
 				d := &watchdog{clock: machineClock{}, cancel: cancel}
 				begun := time.Now()
 				for _, s := range tc.steps {
-					time.Sleep(s.at - time.Since(begun))
+					advance(s.at - time.Since(begun))
 					s.set(d, time.Now())
 				}
 				limited, stop := context.WithTimeout(ctx, time.Hour)

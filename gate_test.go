@@ -42,6 +42,9 @@ func TestGateLetsALimitedNumberThrough(t *testing.T) {
 func TestGateServesTheQueueInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, limits := new(gate), gateLimits{inside: 1, queue: 10, wait: time.Minute}
+		if err := g.enter(t.Context(), machineClock{}, limits); err != nil {
+			t.Fatal(err)
+		}
 		var wg sync.WaitGroup
 		var served []int // only who is inside touches it
 		for i := range 10 {
@@ -51,11 +54,14 @@ func TestGateServesTheQueueInOrder(t *testing.T) {
 					return
 				}
 				served = append(served, i)
-				time.Sleep(time.Second)
 				g.leave(limits)
 			})
 			synctest.Wait() // they come one after the other
 		}
+		if len(served) > 0 {
+			t.Errorf("%v got in beside another", served)
+		}
+		g.leave(limits)
 		wg.Wait()
 		for i, n := range served {
 			if i != n {
@@ -101,11 +107,11 @@ func TestGateLosesNoPlace(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 500 {
 			wg.Go(func() {
-				time.Sleep(time.Duration(i%40) * time.Millisecond)
+				advance(time.Duration(i%40) * time.Millisecond)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%11)*time.Millisecond)
 				defer cancel()
 				if g.enter(ctx, machineClock{}, limits) == nil {
-					time.Sleep(time.Duration(i%5) * time.Millisecond)
+					advance(time.Duration(i%5) * time.Millisecond)
 					g.leave(limits)
 				}
 			})

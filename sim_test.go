@@ -316,7 +316,7 @@ func (s *sim) request(n int) *simRequest {
 
 // ask makes a request when its time comes, and waits for the answer.
 func (s *sim) ask(req *simRequest) {
-	time.Sleep(req.arrives)
+	advance(req.arrives)
 	ctx, cancel := context.WithCancel(req.Context())
 	defer cancel()
 	if req.leaves > 0 {
@@ -350,7 +350,7 @@ func (s *sim) ask(req *simRequest) {
 
 // operate does what operators do: switch keys off and on, reset, and reload.
 func (s *sim) operate(t *testing.T, cleanup *func(), h *Handler) {
-	time.Sleep(s.between(0, 60))
+	advance(s.between(0, 60))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pool

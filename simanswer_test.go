@@ -211,7 +211,7 @@ func (s *sim) over() {
 
 // recovers checks that a day later nothing stands in any key's way, and that all serve again.
 func (s *sim) recovers() {
-	time.Sleep(24 * time.Hour)
+	advance(24 * time.Hour)
 	setDisabled(s.pool.credentials, false)
 	s.well = true
 	for _, k := range s.pool.credentials {
