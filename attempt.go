@@ -168,12 +168,15 @@ func (v *visit) request(in *inbound) (*http.Request, error) {
 		Header: upstreamHeader(in.Header),
 	}
 	in.offerUpgrade(req.Header)
+	if in.Method != http.MethodGet && in.Method != http.MethodHead && req.Header[fieldIdempotencyKey] == nil {
+		req.Header[fieldIdempotencyKey] = []string{in.idempotencyKey(v.provider.hash)}
+	}
 	if ops := v.provider.config.HeaderUp; ops != nil {
 		req.Header = req.Header.Clone() // the operations may write into the caller's values
 		req = req.WithContext(in.Context())
 		ops.ApplyToRequest(req)
 	}
-	for _, field := range v.provider.pool.authFields {
+	for _, field := range v.provider.pool.ownFields {
 		req.Header.Del(field)
 	}
 	v.authorize(req.Header, in)

@@ -280,6 +280,7 @@ func (c *Circuit) words() []keyword {
 		{name: "cooldown", usage: "<duration>", set: setDurations(&c.Cooldown)},
 		{name: "on", usage: "<class...>", set: setTexts(&c.On)},
 		{name: "half_open", usage: "<mode>", set: setText(&c.HalfOpen)},
+		{name: "ramp", usage: "<duration>", set: setDurations(&c.Ramp)},
 	}
 }
 
@@ -313,6 +314,7 @@ func (t *Timeouts) words() []keyword {
 			return setDurations(to)(args[len(args)-1:])
 		}},
 		{name: "deadline", usage: "<duration>", set: setDurations(&t.Deadline)},
+		{name: "deadline_header", usage: "<field>", set: setText(&t.DeadlineHeader)},
 	}
 }
 
@@ -371,6 +373,7 @@ func (p *Provider) words() []keyword {
 		{name: "models", block: p.readModels},
 		{name: "dialects", usage: "<dialect...>", set: setTexts(&p.Dialects)},
 		{name: "vendor", usage: "<name>", set: setText(&p.Vendor)},
+		{name: "headroom", usage: "<on|off>", set: setSwitch(&p.Headroom)},
 		{name: "header_up", usage: "[+|-]<field> [<value>]", many: true, set: func(args []string) error {
 			field, deletes := args[0], strings.HasPrefix(args[0], "-")
 			switch {

@@ -173,6 +173,17 @@ func setDurations(to ...*caddy.Duration) func([]string) error {
 	}
 }
 
+func setSwitch(to **bool) func([]string) error {
+	return func(args []string) error {
+		on := args[0] == "on"
+		if !on && args[0] != "off" {
+			return fmt.Errorf("%q is neither on nor off", args[0])
+		}
+		*to = &on
+		return nil
+	}
+}
+
 func setNumber(to *int, least int) func([]string) error {
 	return func(args []string) error {
 		value, err := strconv.Atoi(args[0])

@@ -99,14 +99,14 @@ func TestCaddyfileErrors(t *testing.T) {
 
 	for _, tc := range []struct{ in, text, want string }{
 		// words
-		{"directive", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits, keys, account, auth, models, dialects, vendor, header_up or transport, at Caddyfile:3`},
+		{"directive", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits, keys, account, auth, models, dialects, vendor, headroom, header_up or transport, at Caddyfile:3`},
 		{"pool", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits or provider, at Caddyfile:3`},
-		{"provider", "select first", `provider "a": unknown word "select"; it may be keys, account, auth, models, dialects, vendor, header_up, transport or classify, at Caddyfile:4`},
+		{"provider", "select first", `provider "a": unknown word "select"; it may be keys, account, auth, models, dialects, vendor, headroom, header_up, transport or classify, at Caddyfile:4`},
 		{"key", "colour red", `key "k1": unknown word "colour"; it may be account, models, weight or max_in_flight, at Caddyfile:5`},
 		{"retry", "nonsense 3", `retry: unknown word "nonsense"; it may be on, same_key, same_key_on, backoff, jitter, max_retries, max_wait, window, min_attempt or budget, at Caddyfile:4`},
-		{"circuit", "nonsense 3", `circuit: unknown word "nonsense"; it may be threshold, cooldown, on or half_open, at Caddyfile:4`},
+		{"circuit", "nonsense 3", `circuit: unknown word "nonsense"; it may be threshold, cooldown, on, half_open or ramp, at Caddyfile:4`},
 		{"halt", "overlord 5s", `halt: unknown word "overlord"; it may be base, max, rate_limit, overload, model, recheck or max_cooldown, at Caddyfile:4`},
-		{"timeouts", "nonsense 3s", `timeouts: unknown word "nonsense"; it may be headers, first_token, idle or deadline, at Caddyfile:4`},
+		{"timeouts", "nonsense 3s", `timeouts: unknown word "nonsense"; it may be headers, first_token, idle, deadline or deadline_header, at Caddyfile:4`},
 		{"limits", "nonsense 3", `limits: unknown word "nonsense"; it may be body, held or max_in_flight, at Caddyfile:4`},
 
 		// numbers of values
@@ -147,6 +147,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"retry", "max_wait", "retry: wrong number of values for max_wait; write: max_wait <duration>, at Caddyfile:4"},
 		{"circuit", "threshold", "circuit: wrong number of values for threshold; write: threshold <n>, at Caddyfile:4"},
 		{"circuit", "half_open", "circuit: wrong number of values for half_open; write: half_open <mode>, at Caddyfile:4"},
+		{"circuit", "ramp slowly", `circuit: ramp: "slowly" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
+		{"timeouts", "deadline_header X:Y", `timeouts: deadline_header: "X:Y" is not the name of a header field, at Caddyfile:4`},
+		{"provider", "headroom maybe", `provider "a": headroom: "maybe" is neither on nor off, at Caddyfile:4`},
 		{"halt", "overload", "halt: wrong number of values for overload; write: overload <duration> [<cap>], at Caddyfile:4"},
 		{"timeouts", "idle 1s 2s", "timeouts: idle: write: idle [content] <duration>, at Caddyfile:4"},
 		{"timeouts", "idle 1s\nidle 2s", "timeouts: idle: already specified, at Caddyfile:5"},

@@ -15,8 +15,13 @@
 package llmfailover
 
 import (
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,20 +40,73 @@ func isRetry(h http.Header) bool {
 	return err == nil && n > 0
 }
 
-// patience is how long the caller says it will wait, or 0. Nothing is gained by going on after that.
-func patience(h http.Header) time.Duration {
+// patience is how long the caller says it will wait, or 0; own is a field of the config's, or empty. Nothing is gained
+// by going on after that.
+func patience(h http.Header, own string) time.Duration {
 	var least time.Duration
-	for _, field := range [...]string{fieldTimeout, fieldReadTimeout} {
-		seconds, err := strconv.ParseFloat(h.Get(field), 64)
-		if err != nil || !(seconds > 0 && seconds < maxPatience.Seconds()) {
+	for _, field := range [...]string{fieldTimeout, fieldReadTimeout, own} {
+		if field == "" || h[field] == nil {
 			continue
 		}
-		if d := time.Duration(seconds * float64(time.Second)); least == 0 || d < least {
+		if d := waitSaid(h.Get(field)); d > 0 && (least == 0 || d < least) {
 			least = d
 		}
 	}
 	return least
 }
 
+// waitSaid reads a time in seconds, or with its unit. It is 0 for what is neither, or no limit.
+func waitSaid(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if seconds, plain := strconv.ParseFloat(text, 64); plain == nil && seconds < maxPatience.Seconds() {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 || d >= maxPatience {
+		return 0
+	}
+	return d
+}
+
 // maxPatience: more than a day is no limit.
 const maxPatience = 24 * time.Hour
+
+// fieldIdempotencyKey names a request, so that an upstream can tell that it is the same one again
+// (draft-ietf-httpapi-idempotency-key-header).
+const fieldIdempotencyKey = "Idempotency-Key"
+
+// seenKeys remembers the newest idempotency keys of callers, to know a request that its caller tries again. Each has
+// one place, by its hash, and the next in that place displaces it: nothing grows and nobody waits.
+type seenKeys struct {
+	table atomic.Pointer[[seenPlaces]atomic.Uint64]
+}
+
+// seenPlaces take 64 KiB in a pool whose callers use such keys.
+const seenPlaces = 8 << 10
+
+// seenSeed keeps callers from choosing each other's places.
+var seenSeed = maphash.MakeSeed()
+
+// again reports whether the key has come before, and remembers it.
+func (s *seenKeys) again(key string) bool {
+	if key == "" {
+		return false
+	}
+	table := s.table.Load()
+	if table == nil {
+		s.table.CompareAndSwap(nil, new([seenPlaces]atomic.Uint64))
+		table = s.table.Load()
+	}
+	sum := maphash.String(seenSeed, key) | 1 // zero is an empty place
+	return table[(sum>>1)%seenPlaces].Swap(sum) == sum
+}
+
+// idempotencyKey is what names the request to one provider, in all attempts there, where the caller has not named it.
+func (in *inbound) idempotencyKey(provider uint64) string {
+	if in.nonce == [2]uint64{} {
+		in.nonce = [2]uint64{rand.Uint64(), rand.Uint64()}
+	}
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], in.nonce[0])
+	binary.BigEndian.PutUint64(id[8:], mix(in.nonce[1]^provider))
+	return hex.EncodeToString(id[:])
+}

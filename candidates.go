@@ -34,6 +34,9 @@ type candidates struct {
 	sticky  uint64 // the caller's hash, with the sticky policy
 	first   int    // with round_robin: the index after the key that had its turn; 0: none yet
 	tried   []*credential
+	anyway  bool    // keys that are not ripe will do
+	chance  float64 // of the request's own, from 0 to 1; see ripe
+	drawn   bool    // it is
 }
 
 // visit is all attempts of a request on one key in a row. It owns the probe slots it was given, and remembers which
@@ -100,9 +103,16 @@ type standing struct {
 
 // next picks and claims the free candidate in places that comes first in the pool's order, or nil. The places are
 // seen from last. What stands in the way of the others is told by survey.
+//
+// A key that is not ripe is picked only if no other is free.
 func (cs *candidates) next(last *credential, places where, now time.Time) *visit {
 	for {
+		cs.anyway = false
 		c := cs.pick(last, places, now)
+		if c == nil {
+			cs.anyway = true
+			c = cs.pick(last, places, now)
+		}
 		if c == nil {
 			return nil
 		}
@@ -116,7 +126,31 @@ func (cs *candidates) next(last *credential, places where, now time.Time) *visit
 
 // eligible reports whether c may be picked now.
 func (cs *candidates) eligible(c, last *credential, places where, now time.Time) bool {
-	return last.placeOf(c)&places != 0 && !slices.Contains(cs.tried, c) && cs.standing(c, now).obstacle == free
+	return last.placeOf(c)&places != 0 && !slices.Contains(cs.tried, c) && cs.standing(c, now).obstacle == free && (cs.anyway || cs.ripe(c, now))
+}
+
+// leastShare is what a key that has just recovered gets of its traffic, as in Envoy's slow start (min_weight_percent).
+const leastShare = 0.1
+
+// ripe reports whether c is as good as any: its share is not still growing after it or its provider recovered, and
+// something is left of its account's limits.
+func (cs *candidates) ripe(c *credential, now time.Time) bool {
+	ramp := cs.pool.policy.ramp
+	if ramp == 0 {
+		return true
+	}
+	back := c.facts.recovered.Load()
+	for _, h := range c.halts() {
+		back = max(back, h.recovered.Load())
+	}
+	since := now.Sub(time.Unix(0, back))
+	if back == 0 || since >= ramp {
+		return true
+	}
+	if !cs.drawn { // once a request, so that it sees each key always alike
+		cs.chance, cs.drawn = cs.pool.random(), true
+	}
+	return cs.chance < max(leastShare, float64(since)/float64(ramp))
 }
 
 // pick applies the pool's policy. Where all keys are healthy it looks at few of them.

@@ -346,3 +346,78 @@ func TestRoundRobinIsFair(t *testing.T) {
 		}
 	}
 }
+
+// TestRamp: after a success has ended a circuit's or a halt's time the key's share grows from a tenth to all of it, for
+// as long as another key is free.
+func TestRamp(t *testing.T) {
+	for what, recover := range map[string]func(p *pool, now time.Time){
+		"a key's circuit": func(p *pool, now time.Time) {
+			k := p.credentials[0].facts
+			k.update(func() { k.circuit.fault(sequence.Load(), now.Add(-time.Hour), 1, time.Minute, nextSequence) })
+		},
+		"a rejected key": func(p *pool, now time.Time) {
+			k := p.credentials[0].facts
+			k.update(func() {
+				k.rejected.halt(Verdict{Class: AuthError}, sequence.Load(), now.Add(-time.Hour), time.Minute, time.Minute, nextSequence)
+			})
+		},
+		"an account's halt": func(p *pool, now time.Time) {
+			p.credentials[0].account.facts.update(func(b *bench) {
+				b.halt(Verdict{Class: BillingError}, sequence.Load(), now.Add(-time.Hour), time.Minute, time.Minute, nextSequence)
+			})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := choosing(t, 2, selectFirst)
+			p.policy.ramp = 10 * time.Second
+			now := time.Now()
+			share := func(after time.Duration) float64 {
+				const picks = 4000
+				n := 0
+				for range picks {
+					cs := candidates{pool: p, dialect: "chat"}
+					v := cs.next(nil, anywhere, now.Add(after))
+					if v.name == "k0" {
+						n++
+					}
+					v.settle()
+				}
+				return float64(n) / picks
+			}
+			recover(p, now)
+			cs := candidates{pool: p, dialect: "chat"}
+			probe := cs.next(nil, anywhere, now)
+			if probe.name != "k0" || !probe.probes {
+				t.Fatalf("the probe goes to %s", probe.name)
+			}
+			if got := share(0); got != 0 {
+				t.Errorf("during the probe: %v", got)
+			}
+			probe.started = sequence.Load()
+			probe.recordSuccess(now)
+			probe.release()
+			probe.settle()
+			for after, want := range map[time.Duration]float64{
+				0: leastShare, time.Second: leastShare, 3 * time.Second: 0.3, 7 * time.Second: 0.7, 10 * time.Second: 1, time.Hour: 1,
+			} {
+				if got := share(after); got < want-0.03 || got > want+0.03 {
+					t.Errorf("after %v: %v, want %v", after, got, want)
+				}
+			}
+			p.credentials[1].operator.disabled.Store(true)
+			if got := share(0); got != 1 {
+				t.Errorf("with no other key: %v", got)
+			}
+			p.credentials[1].operator.disabled.Store(false)
+			p.policy.ramp = 0
+			if got := share(0); got != 1 {
+				t.Errorf("without a ramp: %v", got)
+			}
+			p.policy.ramp = 10 * time.Second
+			resetAll(p.providers, p.credentials, false)
+			if got := share(0); got != 1 {
+				t.Errorf("after an operator's reset: %v", got)
+			}
+		})
+	}
+}

@@ -68,16 +68,18 @@ func (c *circuit) fault(start uint64, now time.Time, threshold int, cooldown tim
 	return true
 }
 
-// success closes the circuit. A success that started before the newest fault proves nothing about what follows it.
-func (c *circuit) success(start uint64, seq func() uint64) {
+// success closes the circuit, and reports whether it was not closed. A success that started before the newest fault
+// proves nothing about what follows it.
+func (c *circuit) success(start uint64, seq func() uint64) (closed bool) {
 	if start < max(c.changed, c.faulted) {
-		return
+		return false
 	}
 	changed := c.changed
-	if !c.until.IsZero() {
+	if closed = !c.until.IsZero(); closed {
 		changed = seq()
 	}
 	*c = circuit{changed: changed}
+	return closed
 }
 
 // idle reports whether there is nothing to know of the key.

@@ -82,7 +82,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
 	}
 	f.deadline = p.policy.deadlineFor(in)
-	f.again = isRetry(r.Header)
+	f.again = isRetry(r.Header) || p.seen.again(r.Header.Get(fieldIdempotencyKey))
 	if p.policy.keepalive > 0 && in.route.Generates && !in.wantsArray() && in.stream() {
 		f.alive = &keepalive{w: w, interval: p.policy.keepalive, clock: p.clock}
 		f.alive.start()
@@ -113,7 +113,7 @@ func (f *failover) turnedAway(err error) error {
 func (f *failover) run() error {
 	defer f.abandon()
 	now := f.pool.clock.Now()
-	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy)
+	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy, 0)
 	if act.do == stop { // it waited for its turn until there was no time left
 		return f.giveUp(true)
 	}
@@ -185,7 +185,7 @@ func (f *failover) take(act action) bool {
 func (f *failover) without() action {
 	now := f.pool.clock.Now()
 	if f.visit == nil {
-		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy)
+		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy, f.pool.random())
 	}
 	act := f.next(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
 	f.visit.recordLeft(f.verdict, now)

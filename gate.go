@@ -20,7 +20,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -30,12 +29,7 @@ type gate struct {
 	mu     sync.Mutex
 	inside int
 	queue  []chan struct{} // each is closed when its turn has come
-
-	bodies atomic.Int64 // bytes of requests that are held, also by those who wait
 }
-
-// Destruct implements caddy.Destructor.
-func (*gate) Destruct() error { return nil }
 
 // gateLimits is what a gate is held to, as the config has it.
 type gateLimits struct {

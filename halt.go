@@ -37,11 +37,15 @@ func (b *bench) active(now time.Time) bool { return now.Before(b.until) }
 // ending reports whether a halt's time is over, and nobody has proved yet that the trouble is.
 func (b *bench) ending(now time.Time) bool { return b.strikes > 0 && !b.active(now) }
 
-// clear forgets it, if the success that asks for it started after its newest change.
-func (b *bench) clear(start uint64, seq func() uint64) {
-	if b.reason != "" && start >= b.changed {
-		*b = bench{changed: seq()}
+// clear forgets it, if the success that asks for it started after its newest change, and reports whether that ended a
+// halt.
+func (b *bench) clear(start uint64, seq func() uint64) (ended bool) {
+	if b.reason == "" || start < b.changed {
+		return false
 	}
+	ended = b.strikes > 0
+	*b = bench{changed: seq()}
+	return ended
 }
 
 // rest sets it aside for as long as a verdict says, and reports whether that changed anything. A hint, also a late one,

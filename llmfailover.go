@@ -114,6 +114,10 @@ type Provider struct {
 	// Rules of your own that say what this provider's failures mean; they come before the pool's and the built-in ones.
 	Classify []Rule `json:"classify,omitempty"`
 
+	// Whether a key is passed by, as long as another is free, when an answer has said that nothing is left of one of
+	// its limits, until that limit's reset. Default: true, but for vendors whose figures are known to be wrong.
+	Headroom *bool `json:"headroom,omitempty"`
+
 	// Changes to the request's header fields. The credential is set after them.
 	HeaderUp *headers.HeaderOps `json:"header_up,omitempty"`
 
@@ -198,7 +202,7 @@ type Retry struct {
 	// How many charged switches and revisits one request may make. Default: min(3, keys − 1), at least 1.
 	MaxRetries *int `json:"max_retries,omitempty"`
 
-	// The longest wait inside a request. Default: 5s.
+	// The longest wait inside a request. Default: 5s. With a queue, limited keys may be waited for as long as its wait.
 	MaxWait caddy.Duration `json:"max_wait,omitempty"`
 
 	// No attempt starts later than this after the request's arrival. Default: 60s.
@@ -235,6 +239,10 @@ type Circuit struct {
 	// What follows the cooldown: `probe` lets one request through, and all others once it succeeded; `reset` lets
 	// everybody through and counts from zero. Default: `probe`.
 	HalfOpen string `json:"half_open,omitempty"`
+
+	// How long the share of a recovered key, account or provider takes to grow to full, from a tenth on: the other
+	// requests pass it by as long as another key is free for them. Default: none, its share is full at once.
+	Ramp caddy.Duration `json:"ramp,omitempty"`
 }
 
 // Halt says how long accounts, providers, keys and models are set aside.
@@ -284,6 +292,11 @@ type Timeouts struct {
 
 	// The whole request up to the first content that goes to the caller, all attempts together. Default: none.
 	Deadline caddy.Duration `json:"deadline,omitempty"`
+
+	// A header field in which callers say how long they wait, in seconds (`30`, `2.5`) or as a duration (`1500ms`).
+	// Like what the official SDKs say of themselves it takes the deadline's place where it is shorter. The field does
+	// not go upstream. Default: none.
+	DeadlineHeader string `json:"deadline_header,omitempty"`
 }
 
 // Stream says how streams are delivered.
@@ -309,7 +322,7 @@ type Limits struct {
 	// How many more may wait for their turn, first come, first served. Default: none.
 	Queue int `json:"queue,omitempty"`
 
-	// How long one may wait for its turn. Required with `queue`.
+	// How long one may wait for its turn, or for a key where all merely cool. Required with `queue`.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 }
 

@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -37,7 +38,8 @@ type policy struct {
 
 	threshold int
 	cooldown  time.Duration
-	lapses    bool // half_open reset
+	lapses    bool          // half_open reset
+	ramp      time.Duration // 0: none
 
 	haltBase, haltMax     time.Duration
 	limitedHalt           time.Duration
@@ -52,6 +54,7 @@ type policy struct {
 	idleContent   time.Duration // 0: none
 	keepalive     time.Duration // 0: off
 	deadline      time.Duration // 0: none
+	deadlineField string        // canonical; empty: none
 	maxHeldBody   int64
 	maxHeldBodies int64
 	gate          gateLimits
@@ -91,6 +94,7 @@ func newPolicy(h *Handler) policy {
 		threshold: orInt(c.Threshold, 3),
 		cooldown:  or(c.Cooldown, 30*time.Second),
 		lapses:    c.HalfOpen == "reset",
+		ramp:      time.Duration(c.Ramp),
 
 		haltBase:    or(a.Base, time.Minute),
 		haltMax:     max(or(a.Max, 5*time.Minute), time.Duration(a.Base)),
@@ -107,6 +111,7 @@ func newPolicy(h *Handler) policy {
 		idleContent:   time.Duration(t.IdleContent),
 		keepalive:     time.Duration(orZero(h.Stream).Keepalive),
 		deadline:      time.Duration(t.Deadline),
+		deadlineField: http.CanonicalHeaderKey(t.DeadlineHeader),
 		maxHeldBody:   orInt(l.Body, 32<<20),
 		maxHeldBodies: max(orInt(l.Held, 256<<20), l.Body),
 		gate:          gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
@@ -170,7 +175,7 @@ func classSet(given []Class, fallback ...Class) map[Class]bool {
 // given up if that comes first; zero if there is none.
 func (p *policy) deadlineFor(in *inbound) time.Time {
 	limit := p.deadline
-	if said := patience(in.Header); said > p.minAttempt && (limit == 0 || said < limit) {
+	if said := patience(in.Header, p.deadlineField); said > p.minAttempt && (limit == 0 || said < limit) {
 		limit = said
 	}
 	if limit == 0 {
@@ -281,14 +286,17 @@ func decide(v Verdict, p progress, o options, pol *policy, jitter float64) actio
 }
 
 // admit says what a request does that no free candidate was found for: it waits for one that merely cools and is back
-// within max_wait of the request's arrival, or it is refused.
-func admit(s survey, now time.Time, p progress, pol *policy) action {
+// within max_wait (or the queue's wait) of the request's arrival, or it is refused. Jitter is a random number from 0
+// to 1: those who wait for one key must not come back all at once.
+func admit(s survey, now time.Time, p progress, pol *policy, jitter float64) action {
 	wait := s.cooling.Sub(now)
 	switch {
 	case s.free != 0: // it was taken, or came free, between two looks
 		wait = 0
-	case s.cooling.IsZero() || p.elapsed+wait > pol.maxWait:
+	case s.cooling.IsZero() || p.elapsed+wait > pol.limitedWait():
 		return action{}
+	default:
+		wait = pol.jittered(wait, min(pol.limitedWait(), pol.window)-p.elapsed, jitter)
 	}
 	if p.elapsed+wait > pol.window || p.remaining-wait <= pol.minAttempt {
 		return action{}
@@ -321,10 +329,14 @@ func stayAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 		if v.Wait > 0 {
 			wait = v.Wait
 		}
-		if wait > pol.maxWait {
+		limit := pol.maxWait
+		if v.Class == RateLimit {
+			limit = pol.limitedWait()
+		}
+		if wait > limit {
 			return action{}
 		}
-		return action{do: stay, wait: pol.jittered(wait, jitter), draws: true}
+		return action{do: stay, wait: pol.jittered(wait, limit, jitter), draws: true}
 	case charged:
 		if p.retries >= pol.maxRetries {
 			return action{}
@@ -354,13 +366,16 @@ func moveAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 	return a
 }
 
+// limitedWait is the longest wait for a key that is limited: a queue is for waiting.
+func (p *policy) limitedWait() time.Duration { return max(p.maxWait, p.gate.wait) }
+
 // backoffWait is the wait before the charged switch that follows n earlier ones.
 func (p *policy) backoffWait(n int, jitter float64) time.Duration {
-	return p.jittered(doubled(p.backoff, n, min(p.backoffCap, p.maxWait)), jitter)
+	return p.jittered(doubled(p.backoff, n, min(p.backoffCap, p.maxWait)), p.maxWait, jitter)
 }
 
-// jittered adds to a wait, never beyond max_wait, and takes nothing off.
-func (p *policy) jittered(wait time.Duration, jitter float64) time.Duration {
+// jittered adds to a wait, never beyond a limit, and takes nothing off.
+func (p *policy) jittered(wait, limit time.Duration, jitter float64) time.Duration {
 	extra := time.Duration(float64(wait) * p.jitter * jitter)
-	return wait + max(0, min(extra, p.maxWait-wait))
+	return wait + max(0, min(extra, limit-wait))
 }

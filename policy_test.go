@@ -310,8 +310,50 @@ func TestAdmit(t *testing.T) {
 		if tc.p.remaining == 0 {
 			tc.p.remaining = noDeadline
 		}
-		if got := admit(s, now, tc.p, defaults(3)); got != tc.want {
+		if got := admit(s, now, tc.p, defaults(3), 0); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.what, got, tc.want)
+		}
+	}
+}
+
+// TestAdmitTogether: those who wait for one key come back one after the other, none too early, and none too late for
+// what it may wait.
+func TestAdmitTogether(t *testing.T) {
+	now := time.Now()
+	s := survey{cooling: now.Add(4 * time.Second)}
+	for _, tc := range []struct {
+		jitter float64
+		want   time.Duration
+	}{{0, 4 * time.Second}, {0.5, 4500 * milli}, {1, 5 * time.Second}} {
+		if got := admit(s, now, progress{remaining: noDeadline}, defaults(3), tc.jitter); got.wait != tc.want {
+			t.Errorf("jitter %v: %v, want %v", tc.jitter, got.wait, tc.want)
+		}
+	}
+}
+
+// TestQueueIsForWaiting: with a queue a limited key may be waited for as long as its wait, any other no longer than before.
+func TestQueueIsForWaiting(t *testing.T) {
+	now := time.Now()
+	queue := defaults(3)
+	queue.gate = gateLimits{inside: 10, queue: 10, wait: 20 * time.Second}
+	cooling := survey{cooling: now.Add(19 * time.Second)}
+	limited := Verdict{Class: RateLimit, Scope: ScopeKey, Wait: 19 * time.Second}
+	gone := Verdict{Class: ModelUnavailable, Scope: ScopeModel, Wait: 19 * time.Second}
+	p := progress{attempts: 1, remaining: noDeadline}
+	for _, tc := range []struct {
+		what string
+		got  action
+		want verb
+	}{
+		{"a cooling key, without a queue", admit(cooling, now, p, defaults(3), 0), stop},
+		{"a cooling key", admit(cooling, now, p, queue, 0), move},
+		{"one that is back too late", admit(survey{cooling: now.Add(21 * time.Second)}, now, p, queue, 0), stop},
+		{"its own key's hint, without a queue", decide(limited, p, options{self: true}, defaults(3), 0), stop},
+		{"its own key's hint", decide(limited, p, options{self: true}, queue, 0), stay},
+		{"a model's", decide(gone, p, options{self: true}, queue, 0), stop},
+	} {
+		if tc.got.do != tc.want {
+			t.Errorf("%s: %v, want %v", tc.what, tc.got.do, tc.want)
 		}
 	}
 }

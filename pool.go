@@ -40,16 +40,16 @@ import (
 
 // pool is a handler as provisioned: what the request path uses.
 type pool struct {
+	*poolFacts
 	name        string
 	providers   []*provider
 	credentials []*credential // all keys of all providers, in the order of the config
 	policy      policy
-	gate        *gate
 	retired     atomic.Bool // its config is gone, though requests may still be under way
 	selection   selection
 	random      func() float64 // from 0 to 1
 	clock       clock
-	authFields  []string // of its own that carry credentials here, so that a caller's never go upstream
+	ownFields   []string // header fields of a caller's that mean something here, and never go upstream
 	selective   bool     // some provider or key does not serve everything
 	bodies      bodyLimits
 	logger      *zap.Logger
@@ -59,6 +59,7 @@ type pool struct {
 type provider struct {
 	pool      *pool
 	name      string
+	hash      uint64 // of its name
 	base      *url.URL
 	config    *Provider
 	transport http.RoundTripper
@@ -91,8 +92,11 @@ type credential struct {
 
 func newPool(h *Handler, logger *zap.Logger) *pool {
 	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger}
-	p.gate = acquire[gate](factKey{pool: h.Pool}, &h.held)
-	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.gate.bodies}
+	p.poolFacts = acquire[poolFacts](factKey{pool: h.Pool}, &h.held)
+	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.heldBytes}
+	if field := p.policy.deadlineField; field != "" {
+		p.ownFields = append(p.ownFields, field)
+	}
 	p.selection.policy = selectFirst
 	if h.Select != nil {
 		p.selection.placeholder = h.Select.Placeholder
@@ -126,7 +130,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 		return err
 	}
 	p := &provider{
-		pool: h.pool, name: config.Name, base: base, config: config, vendor: config.Vendor,
+		pool: h.pool, name: config.Name, hash: hashOf(config.Name), base: base, config: config, vendor: config.Vendor,
 		rules: slices.Concat(config.Classify, h.Classify),
 		facts: acquire[providerFacts](factKey{pool: h.Pool, provider: config.Name}, &h.held),
 	}
@@ -137,7 +141,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 		return err
 	}
 	if a := config.Auth; a != nil && a.Field != "" {
-		h.pool.authFields = append(h.pool.authFields, a.Field)
+		h.pool.ownFields = append(h.pool.ownFields, a.Field)
 	}
 	if config.HeaderUp != nil {
 		if err := config.HeaderUp.Provision(ctx); err != nil {

@@ -165,7 +165,11 @@ func (v *visit) recordSuccess(now time.Time) {
 	v.provider.facts.budget.earn(v.provider.pool.policy.budget, now)
 	for _, h := range v.halts() {
 		if h.troubled.Load() {
-			h.update(func(b *bench) { b.clear(v.started, nextSequence) })
+			h.update(func(b *bench) {
+				if b.clear(v.started, nextSequence) {
+					h.recovered.Store(now.UnixNano())
+				}
+			})
 		}
 	}
 	if !v.facts.troubled.Load() {
@@ -173,8 +177,10 @@ func (v *visit) recordSuccess(now time.Time) {
 	}
 	v.facts.update(func() {
 		k := v.facts
-		k.circuit.success(v.started, nextSequence)
-		k.rejected.clear(v.started, nextSequence)
+		closed, accepted := k.circuit.success(v.started, nextSequence), k.rejected.clear(v.started, nextSequence)
+		if closed || accepted {
+			k.recovered.Store(now.UnixNano())
+		}
 		k.cooldown.clear(v.started, nextSequence)
 		k.limited.clear(v.started, nextSequence)
 		for model, b := range k.models {

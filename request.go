@@ -43,6 +43,7 @@ type inbound struct {
 	sealed  bool     // the body is compressed: the model in it cannot be replaced
 	upgrade *upgrade // nil: not asked for
 	arrived time.Time
+	nonce   [2]uint64 // see idempotencyKey
 
 	body *buffer
 	rest *remainder // what follows body, where it is too large to be held

@@ -207,7 +207,7 @@ func (s *sim) mayFollow(c *simCall) {
 		if last.hint() > 0 {
 			least = last.hint()
 		}
-		if gap < least || gap > pol.maxWait {
+		if gap < least || gap > max(pol.maxWait, pol.gate.wait) {
 			s.fault(req, "%s was given %v instead of %v", c.key.name, gap, least)
 		}
 	case Overloaded, ServerError:

@@ -47,11 +47,22 @@ func fingerprint(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// poolFacts is what a pool's requests share.
+type poolFacts struct {
+	gate      gate
+	heldBytes atomic.Int64 // bytes of requests that are held, also by those who wait
+	seen      seenKeys
+}
+
+// Destruct implements caddy.Destructor.
+func (*poolFacts) Destruct() error { return nil }
+
 // haltFacts is what is known of a provider or an account: whether it is halted.
 type haltFacts struct {
-	troubled atomic.Bool // set while there is a bench; the success path looks no further without it
-	mu       sync.Mutex
-	bench    bench
+	troubled  atomic.Bool  // set while there is a bench; the success path looks no further without it
+	recovered atomic.Int64 // when a success last ended a halt, in Unix nanoseconds; 0: never
+	mu        sync.Mutex
+	bench     bench
 }
 
 // Destruct implements caddy.Destructor. Requests of an old config may still use the value, so it stays as it is.
@@ -105,7 +116,8 @@ type keyFacts struct {
 	attempts atomic.Uint64
 	failures atomic.Uint64
 
-	troubled  atomic.Bool // set while anything below but lastError is known
+	recovered atomic.Int64 // when a success last closed the circuit or proved the credential, in Unix nanoseconds; 0: never
+	troubled  atomic.Bool  // set while anything below but lastError is known
 	mu        sync.Mutex
 	circuit   circuit
 	cooldown  bench            // until when the upstream asked to be left alone
@@ -158,6 +170,7 @@ func (k *keyFacts) benchModel(model string, now time.Time, f func(*bench)) {
 
 // forget clears what was learned, for an operator's reset. The change makes evidence from before it stale.
 func (k *keyFacts) forget() {
+	k.recovered.Store(0)
 	k.update(func() {
 		k.circuit = circuit{changed: nextSequence()}
 		k.cooldown = bench{changed: nextSequence()}
@@ -167,6 +180,7 @@ func (k *keyFacts) forget() {
 }
 
 func (h *haltFacts) forget() {
+	h.recovered.Store(0)
 	h.update(func(b *bench) { *b = bench{changed: nextSequence()} })
 }
 

@@ -318,7 +318,7 @@ func (c *Circuit) validate() error {
 			return err
 		}
 	}
-	return notNegative("circuit", namedDuration{"cooldown", c.Cooldown})
+	return notNegative("circuit", namedDuration{"cooldown", c.Cooldown}, namedDuration{"ramp", c.Ramp})
 }
 
 func (h *Halt) validate() error {
@@ -343,6 +343,9 @@ func (h *Halt) validate() error {
 func (t *Timeouts) validate() error {
 	if t == nil {
 		return nil
+	}
+	if t.DeadlineHeader != "" && !httpguts.ValidHeaderFieldName(t.DeadlineHeader) {
+		return fmt.Errorf("timeouts: deadline_header: %q is not the name of a header field", t.DeadlineHeader)
 	}
 	return notNegative("timeouts",
 		namedDuration{"headers", t.Headers}, namedDuration{"first_token", t.FirstToken}, namedDuration{"idle", t.Idle}, namedDuration{"idle_content", t.IdleContent},
