@@ -442,20 +442,7 @@ func (f *failover) deliver(x *exchange) error {
 // brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.
 func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	now := x.clock.Now()
-	e := x.evidence(f.in, now)
-	var limit *limitError
-	switch {
-	case errors.As(err, &limit):
-		e = Evidence{Err: limit, Now: now}
-	case errors.Is(err, errEvent):
-		e.Found = FoundError
-		e.Body, _ = x.framing.read(r.dialect, r.failing)
-	case errors.Is(err, errNoEnding):
-		e.Found = FoundCut
-	default:
-		e.Err, e.Found = err, FoundCut
-	}
-	f.verdict = classify(e)
+	f.verdict = classify(r.evidence(f.in, err, now))
 	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
 	x.visit.record(f.verdict, 0, f.othersCanServe, now)

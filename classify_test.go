@@ -351,7 +351,8 @@ func TestClassifySameCodeOtherVendor(t *testing.T) {
 	}
 }
 
-func TestJudgeAnswer(t *testing.T) {
+// TestRecordedAnswers: what the reader of running answers makes of whole recorded ones.
+func TestRecordedAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		dialect dialect.Dialect
@@ -368,15 +369,16 @@ func TestJudgeAnswer(t *testing.T) {
 		{"stream", dialect.Chat, true, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\ndata: [DONE]\n\n", FoundNothing, ""},
 		{"stream cut", dialect.Chat, true, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n", FoundCut, ""},
 		{"comments only", dialect.Chat, true, ": ping\n\n: ping\n\n", FoundEmpty, ""},
-		{"error field", dialect.Chat, true, "error: {\"message\":\"x\"}\n\n", FoundError, `{"message":"x"}`},
+		{"error field", dialect.Chat, true, "error: {\"code\":500,\"message\":\"x\"}\n\n", FoundError, `{"code":500,"message":"x"}`},
 		{"error after text", dialect.Chat, true, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\ndata: {\"error\":{\"message\":\"x\"}}\n\n", FoundError, `{"error":{"message":"x"}}`},
-		{"lines of JSON", dialect.Chat, true, "{\"message\":{\"content\":\"hi\"}}\n{\"error\":\"x\"}\n", FoundError, `{"error":"x"}`},
-		{"prose", dialect.Chat, true, "data: validation failed\n\n", FoundNoEnvelope, "validation failed"},
+		{"a line of JSON", dialect.Chat, true, "{\"error\":\"x\"}\n", FoundError, `{"error":"x"}`},
+		{"prose", dialect.Chat, true, "data: validation failed\n\n", FoundCut, ""},
 		{"refusal", dialect.Messages, true, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\"}}\n\n", FoundFiltered, ""},
 	} {
-		got, failing := judgeAnswer(dialect.Route{Dialect: c.dialect, Generates: true}, c.stream, []byte(c.body))
-		if got != c.want || c.failing != "" && string(failing) != c.failing {
-			t.Errorf("%s: got %d with %q, want %d with %q", c.name, got, failing, c.want, c.failing)
+		row := recorded{API: string(c.dialect), Status: http.StatusOK, Stream: c.stream, Body: c.body}
+		e := row.evidence(time.Now())
+		if e.Found != c.want || c.failing != "" && string(e.Body) != c.failing {
+			t.Errorf("%s: got %d with %q, want %d with %q", c.name, e.Found, e.Body, c.want, c.failing)
 		}
 	}
 }

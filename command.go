@@ -17,13 +17,10 @@ package llmfailover
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -105,21 +102,6 @@ func runClassify(fs caddycmd.Flags) (int, error) {
 	return caddy.ExitCodeSuccess, nil
 }
 
-// recorded is an upstream's answer as it is written down, one a line, in corpora of failures. With status 0 none
-// came: the body is the error's text, and transport_error its kind.
-type recorded struct {
-	ID        string            `json:"id"`
-	Provider  string            `json:"provider"`
-	API       string            `json:"api"`
-	Model     string            `json:"model"`
-	Status    int               `json:"status"`
-	Headers   map[string]string `json:"headers"`
-	Body      string            `json:"body"`
-	Stream    bool              `json:"stream"`
-	Transport string            `json:"transport_error"`
-	Class     string            `json:"class"`
-}
-
 // recordedFrom reads one answer from flags and standard input.
 func recordedFrom(fs caddycmd.Flags, headers []string, stdin io.Reader) (*recorded, error) {
 	row := &recorded{
@@ -147,30 +129,6 @@ func recordedFrom(fs caddycmd.Flags, headers []string, stdin io.Reader) (*record
 	body, err := io.ReadAll(io.LimitReader(stdin, maxEvent))
 	row.Body = string(body)
 	return row, err
-}
-
-// evidence is what the gateway would have of the answer.
-func (r *recorded) evidence(now time.Time) Evidence {
-	e := Evidence{
-		Status: r.Status, Header: make(http.Header), Body: []byte(r.Body),
-		Dialect: dialect.Chat, Model: r.Model, Vendor: vendorNamed(r.Provider), Now: now,
-	}
-	for name, value := range r.Headers {
-		e.Header.Set(name, value)
-	}
-	if d := dialect.Dialect(r.API); slices.Contains(dialect.All, d) {
-		e.Dialect = d
-	}
-	switch {
-	case r.Status == 0:
-		e.Err, e.Body = errors.New(r.Body), nil
-		if r.Transport == "client_canceled" {
-			e.Err = context.Canceled
-		}
-	case r.Status >= 200 && r.Status < 300:
-		e.Found, e.Body = judgeAnswer(dialect.Route{Dialect: e.Dialect, Generates: true}, r.Stream, e.Body)
-	}
-	return e
 }
 
 // judgedRow is what is printed of a judged answer. An answer that is no failure has the class ok.

@@ -16,39 +16,23 @@ package llmfailover
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
 )
 
 // corpusRow is one labelled failure, see testdata/corpus.
 type corpusRow struct {
-	ID         string            `json:"id"`
-	Provider   string            `json:"provider"`
-	API        string            `json:"api"`
-	Status     int               `json:"status"`
-	Headers    map[string]string `json:"headers"`
-	Body       string            `json:"body"`
-	Stream     bool              `json:"stream"`
-	Transport  string            `json:"transport_error"`
-	Class      string            `json:"class"`
-	Scope      string            `json:"scope"`
-	WaitMS     *float64          `json:"wait_hint_ms"`
-	WaitUntil  string            `json:"wait_until"`
-	Misleading bool              `json:"wait_hint_misleading"`
-	Ambiguous  bool              `json:"ambiguous"`
-	Confidence string            `json:"confidence"`
-	Model      string            `json:"model"`
+	recorded
+	Scope      string   `json:"scope"`
+	WaitMS     *float64 `json:"wait_hint_ms"`
+	WaitUntil  string   `json:"wait_until"`
+	Misleading bool     `json:"wait_hint_misleading"`
+	Ambiguous  bool     `json:"ambiguous"`
+	Confidence string   `json:"confidence"`
 }
 
 func readCorpus(t testing.TB, path string) []corpusRow {
@@ -76,31 +60,11 @@ func readCorpus(t testing.TB, path string) []corpusRow {
 
 // evidence is what the gateway would have of the row.
 func (row *corpusRow) evidence() Evidence {
-	e := Evidence{
-		Status: row.Status, Header: make(http.Header), Body: []byte(row.Body),
-		Dialect: dialect.Chat, Model: row.Model, Vendor: vendorNamed(row.Provider),
-		Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
-	}
-	for name, value := range row.Headers {
-		e.Header.Set(name, value)
-	}
-	switch d := dialect.Dialect(row.API); d {
-	case dialect.Responses, dialect.Messages, dialect.Gemini:
-		e.Dialect = d
-	}
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	if t, err := time.Parse(time.RFC3339, row.WaitUntil); err == nil {
-		e.Now = t.Add(-time.Hour)
+		now = t.Add(-time.Hour)
 	}
-	if row.Status == 0 {
-		e.Err, e.Body = errors.New(row.Body), nil
-		if row.Transport == "client_canceled" {
-			e.Err = fmt.Errorf("wrapped: %w", context.Canceled)
-		}
-	}
-	if row.Status == http.StatusOK {
-		e.Found, e.Body = judgeAnswer(dialect.Route{Dialect: e.Dialect, Generates: true}, row.Stream, e.Body)
-	}
-	return e
+	return row.recorded.evidence(now)
 }
 
 func (row *corpusRow) wait() time.Duration {
@@ -134,24 +98,21 @@ func (s score) String() string { return fmt.Sprintf("%.1f %% (%d of %d)", s.perc
 // judged is how well the rows of a corpus are judged.
 type judged struct {
 	sure, all, scope, hint, hinted score
-	confusion                      map[[2]string]int
+	confusion                      confusion
 	failedOK                       []string
 	wrong                          []string
 }
 
 func judgeCorpus(rows []corpusRow, change func(*Evidence)) judged {
-	j := judged{confusion: make(map[[2]string]int)}
+	j := judged{confusion: make(confusion)}
 	for _, row := range rows {
 		e := row.evidence()
 		if change != nil {
 			change(&e)
 		}
 		v := classify(e)
-		class, scope := string(v.Class), string(v.Scope)
-		if class == "" {
-			class, scope = "ok", "none"
-		}
-		classRight, scopeRight := class == row.Class, scope == row.Scope
+		got := row.judged(v)
+		classRight, scopeRight := got.Class == row.Class, string(got.Scope) == row.Scope
 		off := v.Wait - row.wait()
 		hintRight := off.Abs() <= time.Second
 		if !row.Ambiguous && row.Confidence != "inferred" {
@@ -163,12 +124,12 @@ func judgeCorpus(rows []corpusRow, change func(*Evidence)) judged {
 		if row.wait() != 0 {
 			j.hinted.count(hintRight)
 		}
-		j.confusion[[2]string{row.Class, class}]++
-		if row.Class == "ok" && class != "ok" {
+		j.confusion[[2]string{row.Class, got.Class}]++
+		if row.Class == classOK && got.Class != classOK {
 			j.failedOK = append(j.failedOK, row.ID)
 		}
 		if !classRight || !scopeRight || !hintRight {
-			j.wrong = append(j.wrong, fmt.Sprintf("%-42s want %s/%s %v, got %s/%s %v by %q", row.ID, row.Class, row.Scope, row.wait(), class, scope, v.Wait, v.Rule))
+			j.wrong = append(j.wrong, fmt.Sprintf("%-42s want %s/%s %v, got %s/%s %v by %q", row.ID, row.Class, row.Scope, row.wait(), got.Class, got.Scope, v.Wait, v.Rule))
 		}
 	}
 	return j
@@ -181,28 +142,7 @@ func (j judged) log(t *testing.T) {
 	t.Logf("scope              %v", j.scope)
 	t.Logf("hints, all rows    %v", j.hint)
 	t.Logf("hints, where given %v", j.hinted)
-	var names []string
-	for pair := range maps.Keys(j.confusion) {
-		names = append(names, pair[0], pair[1])
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-22s", "want \\ got")
-	for i := range names {
-		fmt.Fprintf(&b, "%4d", i+1)
-	}
-	for i, want := range names {
-		fmt.Fprintf(&b, "\n%2d %-19s", i+1, want)
-		for _, got := range names {
-			if n := j.confusion[[2]string{want, got}]; n > 0 {
-				fmt.Fprintf(&b, "%4d", n)
-			} else {
-				b.WriteString("   ·")
-			}
-		}
-	}
-	t.Log("confusion\n" + b.String())
+	t.Logf("confusion\n%v", j.confusion)
 	for _, line := range j.wrong {
 		t.Log(line)
 	}

@@ -57,6 +57,15 @@ var eventStream = &framing{
 	tail:    true, // without the blank line after it
 }
 
+// unframed returns the JSON that comes as a line of its own, or under llama.cpp's field name `error`.
+func unframed(raw []byte) []byte {
+	raw = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(raw), []byte("error:")))
+	if len(raw) > 0 && raw[0] == '{' {
+		return raw
+	}
+	return nil
+}
+
 // elements is a JSON array that comes bit by bit, as Gemini streams unless it is asked for alt=sse. Its end is the
 // closing bracket: no answer is complete without it, whatever its finish reason, and nothing after it is waited for.
 var elements = &framing{

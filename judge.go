@@ -15,96 +15,119 @@
 package llmfailover
 
 import (
-	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
-	"github.com/llmfailover/caddy-llm-failover/internal/sse"
 )
 
-// judgeAnswer says what a whole recorded answer with a success status is. It returns what to judge it by: the body,
-// or of a stream the event that failed. It looks further than a running stream can, to the end and for answers that
-// a filter left empty.
-func judgeAnswer(route dialect.Route, stream bool, body []byte) (Finding, []byte) {
-	if stream {
-		return judgeStream(route.Dialect, body)
-	}
-	switch route.Body(body) {
-	case dialect.BodyEmpty:
-		return FoundEmpty, body
-	case dialect.BodyFailed:
-		return FoundError, body
-	case dialect.BodyForeign:
-		return FoundNoEnvelope, body
-	case dialect.BodyCut:
-		return FoundCut, body
-	}
-	if !holdsText(body) && filtered(body) {
-		return FoundFiltered, body
-	}
-	return FoundNothing, body
+// recorded is an upstream's answer as it is written down, one a line, in corpora of failures. With status 0 none
+// came: the body is the error's text, and transport_error its kind.
+type recorded struct {
+	ID        string            `json:"id"`
+	Provider  string            `json:"provider"`
+	API       string            `json:"api"`
+	Model     string            `json:"model"`
+	Status    int               `json:"status"`
+	Headers   map[string]string `json:"headers"`
+	Body      string            `json:"body"`
+	Stream    bool              `json:"stream"`
+	Transport string            `json:"transport_error"`
+	Class     string            `json:"class"`
 }
 
-func judgeStream(d dialect.Dialect, body []byte) (Finding, []byte) {
-	began, content, finished := false, false, false
-	var scratch []byte
+// evidence is what the gateway would have of the answer: it is read by what reads running ones, to its end. Beyond
+// that it is told which answers a safety filter left empty; these are delivered like any other.
+func (r *recorded) evidence(now time.Time) Evidence {
+	route := dialect.Route{Dialect: dialect.Chat, Generates: true}
+	if d := dialect.Dialect(r.API); slices.Contains(dialect.All, d) {
+		route.Dialect = d
+	}
+	in := &inbound{Request: &http.Request{Method: http.MethodPost}, route: route}
+	x := r.exchange()
+	defer x.dog.stop()
+	if x.response == nil {
+		return x.evidence(in, now)
+	}
+	p := newPolicy(new(Handler))
+	x.hold(in, &p, time.Time{})
+	e := x.evidence(in, now)
+	if x.found != FoundNothing || e.Status < 200 || e.Status > 299 {
+		return e
+	}
+	if endedByFilter(x, route.Dialect, []byte(r.Body)) {
+		e.Found = FoundFiltered
+		return e
+	}
+	if x.stream {
+		w := discarded{make(http.Header)}
+		rest := relay{x: x, w: w, flusher: http.NewResponseController(w), dialect: route.Dialect, judged: true}
+		if err := rest.stream(&p); err != nil {
+			return rest.evidence(in, err, now)
+		}
+	}
+	return e
+}
+
+// exchange is the call that brought the answer.
+func (r *recorded) exchange() *exchange {
+	x := &exchange{clock: machineClock{}, asked: time.Now()}
+	x.visit = &visit{credential: &credential{secret: new(secret), provider: &provider{vendor: vendorNamed(r.Provider)}}, model: r.Model}
+	x.ctx, x.cancel = context.WithCancelCause(context.Background())
+	x.dog.clock, x.dog.cancel = x.clock, x.cancel
+	if r.Status == 0 {
+		x.err = errors.New(r.Body)
+		if r.Transport == "client_canceled" {
+			x.err = context.Canceled
+		}
+		return x
+	}
+	x.response = &http.Response{
+		StatusCode: r.Status, Header: make(http.Header), ContentLength: -1, Body: io.NopCloser(strings.NewReader(r.Body)),
+	}
+	h := x.response.Header
+	for name, value := range r.Headers {
+		h.Set(name, value)
+	}
+	h.Del("Content-Encoding") // what is written down is readable
+	if r.Stream && h.Get("Content-Type") == "" {
+		h.Set("Content-Type", "text/event-stream")
+	}
+	return x
+}
+
+// discarded is a caller who takes all and keeps nothing.
+type discarded struct{ header http.Header }
+
+func (d discarded) Header() http.Header       { return d.header }
+func (discarded) Write(b []byte) (int, error) { return len(b), nil }
+func (discarded) WriteHeader(int)             {}
+func (discarded) Flush()                      {}
+
+// endedByFilter reports whether a safety filter ended an answer before there was any text of it.
+func endedByFilter(x *exchange, d dialect.Dialect, body []byte) bool {
+	if !x.stream {
+		return !holdsText(body) && filtered(body)
+	}
 	for len(body) > 0 {
-		var raw []byte
-		raw, body = nextEvent(body)
-		event := sse.Parse(raw, scratch)
-		if event.Data == nil {
-			event.Data = unframed(raw)
+		size := x.framing.next(body)
+		if size == 0 {
+			size = len(body)
 		}
-		if len(event.Data) == 0 {
-			continue
+		data, signal := x.framing.read(d, body[:size])
+		if signal&dialect.Content != 0 {
+			return signal&dialect.Finished != 0 && filtered(data)
 		}
-		began = true
-		signal := d.Event(event.Name, event.Data)
-		switch c := event.Data[0]; {
-		case signal&dialect.Failed != 0, gjson.GetBytes(event.Data, ":exception-type").Exists(),
-			bytes.HasPrefix(bytes.TrimSpace(raw), []byte("error:")):
-			return FoundError, event.Data
-		case c != '{' && c != '[' && signal == 0:
-			return FoundNoEnvelope, event.Data
-		case !content && signal&dialect.Finished != 0 && filtered(event.Data):
-			return FoundFiltered, event.Data
-		}
-		content = content || signal&dialect.Content != 0
-		if finished = finished || signal&dialect.Finished != 0; signal&dialect.Terminal != 0 {
-			finished = true
-			break
-		}
+		body = body[size:]
 	}
-	switch {
-	case !content && (finished || !began):
-		return FoundEmpty, nil
-	case !finished:
-		return FoundCut, nil
-	}
-	return FoundNothing, nil
-}
-
-// nextEvent cuts the next event off a stream, or the next line off one in JSON lines. What is left at the end counts
-// as an event.
-func nextEvent(body []byte) (event, rest []byte) {
-	if body[0] == '{' {
-		line, rest, _ := bytes.Cut(body, []byte("\n"))
-		return line, rest
-	}
-	if n := sse.Next(body); n > 0 {
-		return body[:n], body[n:]
-	}
-	return body, nil
-}
-
-// unframed returns the JSON that comes as a line of its own, or under llama.cpp's field name `error`.
-func unframed(raw []byte) []byte {
-	raw = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(raw), []byte("error:")))
-	if len(raw) > 0 && raw[0] == '{' {
-		return raw
-	}
-	return nil
+	return false
 }
 
 // filtered reports whether an answer says that a safety filter ended it.

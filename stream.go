@@ -184,6 +184,24 @@ func (r *relay) end(err error) error {
 	return nil
 }
 
+// evidence is what an answer brought that failed after its first content.
+func (r *relay) evidence(in *inbound, err error, now time.Time) Evidence {
+	e := r.x.evidence(in, now)
+	var limit *limitError
+	switch {
+	case errors.As(err, &limit):
+		return Evidence{Err: limit, Now: now}
+	case errors.Is(err, errEvent):
+		e.Found = FoundError
+		e.Body, _ = r.x.framing.read(r.dialect, r.failing)
+	case errors.Is(err, errNoEnding):
+		e.Found = FoundCut
+	default:
+		e.Err, e.Found = err, FoundCut
+	}
+	return e
+}
+
 // lastEvent writes an event that the stream ended without a blank line after. Half of one is dropped: the error event
 // that must follow would be taken for its rest.
 func (r *relay) lastEvent(b []byte) (done bool, err error) {
