@@ -23,6 +23,8 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/llmfailover/caddy-llm-failover/internal/hint"
 )
 
 // form is what kind of thing an error body is. It is settled before any word of it is looked at.
@@ -180,28 +182,11 @@ func (s *said) value(v gjson.Result, depth int) {
 	}
 }
 
-// plainKey makes error_code, errorCode, Error-Code and :exception-type the names of one member.
-func plainKey(key string) string {
-	var buf [32]byte
-	n := 0
-	for i := 0; i < len(key) && n < len(buf); i++ {
-		switch c := key[i]; {
-		case c >= 'A' && c <= 'Z':
-			buf[n] = c + 'a' - 'A'
-			n++
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
-			buf[n] = c
-			n++
-		}
-	}
-	return string(buf[:n])
-}
-
 // member reads one member of an object that is, or stands around, an error. Members that are not named here, such as
 // those that echo the request, are not looked into.
 func (s *said) member(key string, v gjson.Result, depth int) {
 	s.nodes++
-	switch plainKey(key) {
+	switch hint.PlainKey(key) {
 	case "code", "type", "status", "errorcode", "errortype", "errcode", "statuscode", "httpcode", "httpstatus",
 		"exceptiontype", "reason", "errorname", "errorenum", "limitname":
 		switch v.Type {

@@ -90,7 +90,7 @@ func (r *reader) value(key string, v gjson.Result, depth int) {
 		v.ForEach(func(k, v gjson.Result) bool {
 			name := key
 			if !isArray {
-				name = plainKey(k.Str)
+				name = PlainKey(k.Str)
 				if echoes[name] {
 					return true
 				}
@@ -144,8 +144,8 @@ func (r *reader) found(d time.Duration, v gjson.Result) {
 	r.member = r.member.longer(Hint{d, clip(v.String())})
 }
 
-// plainKey makes retry_after, retryAfter and Retry-After one name.
-func plainKey(key string) string {
+// PlainKey makes retry_after, retryAfter, Retry-After and :retry-after the names of one member.
+func PlainKey(key string) string {
 	var buf [32]byte
 	n := 0
 	for i := 0; i < len(key) && n < len(buf); i++ {
