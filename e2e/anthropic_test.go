@@ -78,49 +78,35 @@ func anthropicCollect(t *testing.T, client anthropic.Client, p anthropic.Message
 
 func TestAnthropicThroughFailover(t *testing.T) {
 	limited := says(429, anthropicLimited, "Retry-After", "30")
-	for _, tools := range []bool{false, true} {
-		name, plain, events := "text", anthropicText, anthropicStream
-		if tools {
-			name, plain, events = "tools", anthropicTool, anthropicToolStream
-		}
-		check := func(t *testing.T, m anthropic.Message) {
+	for _, k := range []kind{{"text", false, anthropicText, anthropicStream}, {"tools", true, anthropicTool, anthropicToolStream}} {
+		check := func(t *testing.T, m *anthropic.Message) {
 			t.Helper()
 			if len(m.Content) != 1 {
 				t.Fatalf("%+v", m)
 			}
 			c := m.Content[0]
-			if !tools && c.Text != "hello" {
+			if !k.tools && c.Text != "hello" {
 				t.Errorf("%+v", c)
 			}
-			if tools && (c.Name != "weather" || strings.ReplaceAll(string(c.Input), " ", "") != `{"city":"Oslo"}`) {
+			if k.tools && (c.Name != "weather" || strings.ReplaceAll(string(c.Input), " ", "") != `{"city":"Oslo"}`) {
 				t.Errorf("%s %s", c.Name, c.Input)
 			}
 		}
-		t.Run(name, func(t *testing.T) {
-			u := newUpstream(t, map[string][]http.HandlerFunc{"k1": {limited}, "k2": {says(200, plain)}})
-			client := anthropicClient(serve(t, u, ""))
-			got, err := client.Messages.New(context.Background(), anthropicParams(tools))
-			if err != nil {
-				t.Fatal(err)
-			}
-			check(t, *got)
-			u.wantCalls(t, "k1 k2")
+		failsOver(t, k, k.name, limited, says(200, k.whole), check, func(_ *testing.T, url string) (*anthropic.Message, error) {
+			client := anthropicClient(url)
+			return client.Messages.New(context.Background(), anthropicParams(k.tools))
 		})
+		empty := k.events[:3]
+		if k.tools {
+			empty = k.events[:1] // a tool call's start is content
+		}
 		for failure, first := range map[string]http.HandlerFunc{
-			"limited": limited, "cut before content": streams(true, events[:3]...),
-			"overloaded": streams(false, events[0], "event: error\n"+`data: {"type":"error","error":{"type":"api_error","message":"Internal server error"}}`),
+			"limited": limited, "cut before content": streams(true, empty...),
+			"overloaded": streams(false, k.events[0], "event: error\n"+`data: {"type":"error","error":{"type":"api_error","message":"Internal server error"}}`),
 		} {
-			t.Run(name+" stream, "+failure, func(t *testing.T) {
-				if tools && failure == "cut before content" {
-					first = streams(true, events[0]) // a tool call's start is content
-				}
-				u := newUpstream(t, map[string][]http.HandlerFunc{"k1": {first}, "k2": {streams(false, events...)}})
-				got, err := anthropicCollect(t, anthropicClient(serve(t, u, "")), anthropicParams(tools))
-				if err != nil {
-					t.Fatal(err)
-				}
-				check(t, got)
-				u.wantCalls(t, "k1 k2")
+			failsOver(t, k, k.name+" stream, "+failure, first, streams(false, k.events...), check, func(t *testing.T, url string) (*anthropic.Message, error) {
+				got, err := anthropicCollect(t, anthropicClient(url), anthropicParams(k.tools))
+				return &got, err
 			})
 		}
 	}

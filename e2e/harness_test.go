@@ -111,6 +111,22 @@ func freeAddresses(t *testing.T) (addresses [2]string) {
 // Retry is more lines of the retry block.
 func serve(t *testing.T, u *upstream, retry string) string {
 	t.Helper()
+	return serveSite(t, fmt.Sprintf(`llm_failover %s {
+		keys {
+			k1 secret-of-k1
+			k2 secret-of-k2
+		}
+		retry {
+			same_key 5ms
+			backoff 5ms
+			%s
+		}
+	}`, u.URL, retry))
+}
+
+// serveSite starts a Caddy with one site, of which site is the content, and returns its URL.
+func serveSite(t *testing.T, site string) string {
+	t.Helper()
 	addresses := freeAddresses(t)
 	config := fmt.Sprintf(`{
 	admin %s
@@ -121,18 +137,8 @@ func serve(t *testing.T, u *upstream, retry string) string {
 	}
 }
 http://%s {
-	llm_failover %s {
-		keys {
-			k1 secret-of-k1
-			k2 secret-of-k2
-		}
-		retry {
-			same_key 5ms
-			backoff 5ms
-			%s
-		}
-	}
-}`, addresses[0], addresses[1], u.URL, retry)
+	%s
+}`, addresses[0], addresses[1], site)
 	b, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +152,31 @@ http://%s {
 		}
 	})
 	return "http://" + addresses[1]
+}
+
+// kind is a kind of answer, as a vendor words it whole and as a stream.
+type kind struct {
+	name   string
+	tools  bool // it calls the tool weather
+	whole  string
+	events []string
+}
+
+// failsOver asks where k1 fails with the first reply and k2 answers with the second, and checks what the client makes
+// of it.
+func failsOver[A any](t *testing.T, k kind, name string, first, second http.HandlerFunc, check func(*testing.T, *A), ask func(*testing.T, string) (*A, error)) {
+	t.Run(name, func(t *testing.T) {
+		u := newUpstream(t, map[string][]http.HandlerFunc{"k1": {first}, "k2": {second}})
+		got, err := ask(t, serve(t, u, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, got)
+		u.wantCalls(t, "k1 k2")
+		if u.bodies[0] != u.bodies[1] || k.tools != strings.Contains(u.bodies[1], "weather") {
+			t.Error(u.bodies)
+		}
+	})
 }
 
 // says answers with a status and a body.

@@ -19,7 +19,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -28,9 +27,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
 // oldestNode is the oldest Node.js with all that the clients need.
@@ -243,34 +239,6 @@ func npmRun(t *testing.T, node, dir, script string, cases map[string]npmReplies)
 	if t.Failed() && failures.Len() > 0 {
 		t.Log(failures.String())
 	}
-}
-
-// serveSite starts a Caddy with one site, and returns its URL.
-func serveSite(t *testing.T, site string) string {
-	t.Helper()
-	addresses := make([]string, 2)
-	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses[i] = l.Addr().String()
-		l.Close()
-	}
-	config := fmt.Sprintf("{\nadmin %s\npersist_config off\nauto_https off\nlog {\noutput discard\n}\n}\nhttp://%s {\n%s\n}\n", addresses[0], addresses[1], site)
-	b, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := caddy.Load(b, false); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := caddy.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + addresses[1]
 }
 
 func npmTool(t *testing.T, name string) string {

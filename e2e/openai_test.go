@@ -83,43 +83,25 @@ func openaiCollect(t *testing.T, client openai.Client, p openai.ChatCompletionNe
 
 func TestOpenAIThroughFailover(t *testing.T) {
 	limited := says(429, openaiLimited, "Retry-After", "30")
-	for _, tools := range []bool{false, true} {
-		name, plain, events := "text", openaiText, openaiStream
-		if tools {
-			name, plain, events = "tools", openaiTool, openaiToolStream
-		}
-		check := func(t *testing.T, c openai.ChatCompletion) {
+	for _, k := range []kind{{"text", false, openaiText, openaiStream}, {"tools", true, openaiTool, openaiToolStream}} {
+		check := func(t *testing.T, c *openai.ChatCompletion) {
 			t.Helper()
 			m := c.Choices[0].Message
-			if !tools && m.Content != "hello" {
+			if !k.tools && m.Content != "hello" {
 				t.Errorf("%+v", m)
 			}
-			if tools && (len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Name != "weather" || m.ToolCalls[0].Function.Arguments != `{"city":"Oslo"}`) {
+			if k.tools && (len(m.ToolCalls) != 1 || m.ToolCalls[0].Function.Name != "weather" || m.ToolCalls[0].Function.Arguments != `{"city":"Oslo"}`) {
 				t.Errorf("%+v", m.ToolCalls)
 			}
 		}
-		t.Run(name, func(t *testing.T) {
-			u := newUpstream(t, map[string][]http.HandlerFunc{"k1": {limited}, "k2": {says(200, plain)}})
-			client := openaiClient(serve(t, u, ""))
-			got, err := client.Chat.Completions.New(context.Background(), openaiParams(tools))
-			if err != nil {
-				t.Fatal(err)
-			}
-			check(t, *got)
-			u.wantCalls(t, "k1 k2")
-			if u.bodies[0] != u.bodies[1] || tools != strings.Contains(u.bodies[1], "weather") {
-				t.Error(u.bodies)
-			}
+		failsOver(t, k, k.name, limited, says(200, k.whole), check, func(_ *testing.T, url string) (*openai.ChatCompletion, error) {
+			client := openaiClient(url)
+			return client.Chat.Completions.New(context.Background(), openaiParams(k.tools))
 		})
-		for failure, first := range map[string]http.HandlerFunc{"limited": limited, "cut before content": streams(true, events[0]), "empty": streams(false, "data: [DONE]")} {
-			t.Run(name+" stream, "+failure, func(t *testing.T) {
-				u := newUpstream(t, map[string][]http.HandlerFunc{"k1": {first}, "k2": {streams(false, events...)}})
-				got, err := openaiCollect(t, openaiClient(serve(t, u, "")), openaiParams(tools))
-				if err != nil {
-					t.Fatal(err)
-				}
-				check(t, got.ChatCompletion)
-				u.wantCalls(t, "k1 k2")
+		for failure, first := range map[string]http.HandlerFunc{"limited": limited, "cut before content": streams(true, k.events[0]), "empty": streams(false, "data: [DONE]")} {
+			failsOver(t, k, k.name+" stream, "+failure, first, streams(false, k.events...), check, func(t *testing.T, url string) (*openai.ChatCompletion, error) {
+				got, err := openaiCollect(t, openaiClient(url), openaiParams(k.tools))
+				return &got.ChatCompletion, err
 			})
 		}
 	}
