@@ -176,16 +176,17 @@ type (
 		Cooldown *benchView `json:"cooldown,omitempty"`
 	}
 	keyView struct {
-		Fingerprint string               `json:"fingerprint"`
-		Account     string               `json:"account"`
-		Status      string               `json:"status"`
-		Circuit     circuitView          `json:"circuit"`
-		Cooldown    *benchView           `json:"cooldown,omitempty"`
-		Rejected    *benchView           `json:"rejected,omitempty"`
-		Models      map[string]benchView `json:"models,omitempty"`
-		InFlight    int64                `json:"in_flight"`
-		LastError   *errorView           `json:"last_error,omitempty"`
-		Totals      totalsView           `json:"totals"`
+		Fingerprint string                  `json:"fingerprint"`
+		Account     string                  `json:"account"`
+		Status      string                  `json:"status"`
+		Circuit     circuitView             `json:"circuit"`
+		Cooldown    *benchView              `json:"cooldown,omitempty"`
+		Rejected    *benchView              `json:"rejected,omitempty"`
+		Models      map[string]benchView    `json:"models,omitempty"`
+		Headroom    map[string]headroomView `json:"headroom,omitempty"`
+		InFlight    int64                   `json:"in_flight"`
+		LastError   *errorView              `json:"last_error,omitempty"`
+		Totals      totalsView              `json:"totals"`
 	}
 	benchView struct {
 		Reason    Class     `json:"reason"`
@@ -268,7 +269,7 @@ func (c *credential) view(now time.Time) keyView {
 	k := c.facts
 	v := keyView{
 		Fingerprint: c.secret.String(), Account: c.account.name, Status: "available",
-		InFlight: k.inFlight.Load(), Totals: totalsView{k.attempts.Load(), k.failures.Load()},
+		Headroom: k.headroom.view(now), InFlight: k.inFlight.Load(), Totals: totalsView{k.attempts.Load(), k.failures.Load()},
 	}
 	paying := c.account.facts.look()
 	k.mu.Lock()

@@ -135,6 +135,9 @@ const leastShare = 0.1
 // ripe reports whether c is as good as any: its share is not still growing after it or its provider recovered, and
 // something is left of its account's limits.
 func (cs *candidates) ripe(c *credential, now time.Time) bool {
+	if c.account.facts.spent.is(c.provider.sentModel(cs.model), now) {
+		return false
+	}
 	ramp := cs.pool.policy.ramp
 	if ramp == 0 {
 		return true
@@ -369,7 +372,7 @@ func (c *credential) look(model string, v *visit, now time.Time) standing {
 
 // halts are the benches that a key shares with others.
 func (c *credential) halts() [2]*haltFacts {
-	return [2]*haltFacts{&c.provider.facts.haltFacts, c.account.facts}
+	return [2]*haltFacts{&c.provider.facts.haltFacts, &c.account.facts.haltFacts}
 }
 
 // lookAtKey is look for what is known of the key itself; the lock is held.

@@ -238,6 +238,9 @@ func (f *failover) attempt() (done bool, next action, err error) {
 		return true, action{}, f.unreadable(f.in.Request, err)
 	}
 	now := f.pool.clock.Now()
+	if x.response != nil {
+		v.recordHeadroom(x.response.Header, now)
+	}
 	f.verdict = f.classify(x, now)
 	if !f.verdict.Failed() {
 		v.recordSuccess(now)

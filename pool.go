@@ -36,6 +36,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/headroom"
 )
 
 // pool is a handler as provisioned: what the request path uses.
@@ -65,6 +66,7 @@ type provider struct {
 	transport http.RoundTripper
 	rules     []Rule // its own, then the pool's
 	vendor    string
+	believed  bool // what its answers say is left of limits
 	accounts  []*account
 	keys      []*credential
 	facts     *providerFacts
@@ -73,7 +75,7 @@ type provider struct {
 // account is who pays for some keys of a provider.
 type account struct {
 	name  string
-	facts *haltFacts
+	facts *accountFacts
 }
 
 // credential is a Key as provisioned.
@@ -137,6 +139,7 @@ func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
 	if p.vendor == "" {
 		p.vendor = vendorOf(base.Hostname())
 	}
+	p.believed = orValue(config.Headroom, headroom.Trusted(p.vendor))
 	if p.transport, err = loadTransport(ctx, config); err != nil {
 		return err
 	}
@@ -196,7 +199,7 @@ func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
 			return a
 		}
 	}
-	a := &account{name: name, facts: acquire[haltFacts](id, &h.held)}
+	a := &account{name: name, facts: acquire[accountFacts](id, &h.held)}
 	p.accounts = append(p.accounts, a)
 	return a
 }

@@ -125,6 +125,8 @@ type keyFacts struct {
 	limited   bench            // no obstacle: until when it counts as limited though the upstream gave no hint
 	models    map[string]bench // by the name sent upstream
 	lastError lastError
+
+	headroom headroomFacts
 }
 
 type lastError struct {
@@ -171,6 +173,7 @@ func (k *keyFacts) benchModel(model string, now time.Time, f func(*bench)) {
 // forget clears what was learned, for an operator's reset. The change makes evidence from before it stale.
 func (k *keyFacts) forget() {
 	k.recovered.Store(0)
+	k.headroom.forget()
 	k.update(func() {
 		k.circuit = circuit{changed: nextSequence()}
 		k.cooldown = bench{changed: nextSequence()}

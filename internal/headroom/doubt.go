@@ -52,7 +52,4 @@ var doubts = map[string]string{
 
 	// All header fields of the channel that served, https://github.com/QuantumNous/new-api/blob/main/service/http.go.
 	"oneapi": "they are those of the relay's channel, and others may serve the next request",
-
-	// Most hosts without a name are relays like these.
-	"generic": "who counts is not known, and relays hand on the figures of one of many keys",
 }

@@ -91,15 +91,14 @@ func Read(h http.Header, now time.Time, into []Figure) []Figure {
 	return r.figures
 }
 
-// Spent says of what nothing is left, and until when at least: the latest such time of the figures that stand at
-// zero, and the zero time where none does. A zero without a reset that is believed is no such figure, because
-// nobody knows how long it holds.
+// Spent says of what nothing is left, and until when: the latest reset of the figures that stand at zero, and the zero
+// time where none does. A zero without a reset that is believed is no such figure, because nobody knows how long it
+// holds.
 //
-// Of requests that come back bit by bit the next one counts. Reset would be a day for Groq and some of OpenAI's
-// limits while the next request is seconds away: a 429 of Groq with no request left of 2000 a day said "reset 24h"
-// and "retry-after 44", which is a two-thousandth of a day. Of such tokens a tenth of the limit counts, because few
-// requests would fit into less. Answers also count the tokens that were only set aside for their own request, up to
-// its max_tokens, and give back what it did not use; one more reason not to wait for all of them.
+// Where a limit comes back bit by bit Reset is when all of it is back, which would be a day for Groq and some of
+// OpenAI's limits while the next request is seconds away: a 429 of Groq with no request left of 2000 a day said
+// "reset 24h" and "retry-after 44", which is a two-thousandth of a day. Of such a limit there is taken to be some after
+// a minute at the latest.
 func Spent(figures []Figure, now time.Time) (name string, until time.Time) {
 	for i := range figures {
 		f := &figures[i]
@@ -107,27 +106,22 @@ func Spent(figures []Figure, now time.Time) (name string, until time.Time) {
 			continue // with a limit of 0 nothing ever comes back: Mistral's keys without a plan
 		}
 		back := f.Reset
-		if f.Refill {
-			if f.Limit < 0 {
-				continue
-			}
-			parts := f.Limit
-			if strings.Contains(f.Name, tokens) {
-				parts = min(parts, tokenParts)
-			}
-			back = now.Add(f.Reset.Sub(now) / time.Duration(parts))
+		if some := now.Add(refillTime); f.Refill && some.Before(back) {
+			back = some
 		}
-		if back.After(now) && back.After(until) {
+		if back.After(until) {
 			name, until = f.Name, back
 		}
 	}
 	return name, until
 }
 
+// refillTime is the span of most limits that refill.
+const refillTime = time.Minute
+
 const (
-	tokens     = "tokens"
-	tokenParts = 10
-	maxItems   = 4 // lines of RateLimit, and limits in one line
+	tokens   = "tokens"
+	maxItems = 4 // lines of RateLimit, and limits in one line
 )
 
 type reader struct {
