@@ -16,7 +16,9 @@ package llmfailover
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +99,65 @@ func TestCaddyfileErrors(t *testing.T) {
 	}
 	around["key"] = strings.ReplaceAll(around["keys"], "%", "k1 sk-secret-1 {\n%\n}")
 
+	check := func(in, text, want string) {
+		t.Helper()
+		input := strings.ReplaceAll(around[in], "%", text)
+		_, err := adapt(t, input+"\n")
+		if err == nil {
+			t.Errorf("no error for\n%s\nwant: %s", input, want)
+			return
+		}
+		got := err.Error()
+		matches := strings.HasSuffix // the line number stands last, so that 4 is not taken for 44
+		if !strings.Contains(want, ", at ") {
+			matches = strings.Contains
+		}
+		if !matches(got, want) {
+			t.Errorf("%s: %q\n got: %s\nwant: %s", in, text, got, want)
+		}
+		if strings.Contains(got, "sk-secret") {
+			t.Errorf("%s: %q\nthe error shows a secret: %s", in, text, got)
+		}
+	}
+
+	// numbers of values: an error says what to write
+	for _, tc := range []struct{ in, text, usage string }{
+		{"directive", "pool", "pool <name>"},
+		{"directive", "pool a b", "pool <name>"},
+		{"directive", "select", "select <policy> [<placeholder>]"},
+		{"directive", "classify", "classify <class> [status <n...>] [code <code...>] [text <words>]"},
+		{"directive", "retry 3 {\n}", "retry { ... }"},
+		{"directive", "account", "account <name>"},
+		{"directive", "auth", "auth <scheme> [<field> <value with {key}>]"},
+		{"directive", "auth header Authorization Bearer sk-secret-1", "auth <scheme> [<field> <value with {key}>]"},
+		{"directive", "dialects", "dialects <dialect...>"},
+		{"directive", "vendor a b", "vendor <name>"},
+		{"directive", "header_up", "header_up [+|-]<field> [<value>]"},
+		{"directive", "header_up X-A Bearer sk-secret-1", "header_up [+|-]<field> [<value>]"},
+		{"directive", "transport", "transport <module> { ... }"},
+		{"pool", "provider b", "provider <name> <base_url> { ... }"},
+		{"retry", "on", "on <class...>"},
+		{"retry", "same_key", "same_key <wait...>"},
+		{"retry", "same_key_on", "same_key_on <class...>"},
+		{"retry", "backoff", "backoff <base> [<cap>]"},
+		{"retry", "backoff 1s 2s 3s", "backoff <base> [<cap>]"},
+		{"retry", "jitter", "jitter <percent>"},
+		{"retry", "max_retries", "max_retries <n>"},
+		{"retry", "budget", "budget <percent> [<per_second>]"},
+		{"retry", "max_wait", "max_wait <duration>"},
+		{"circuit", "threshold", "threshold <n>"},
+		{"circuit", "half_open", "half_open <mode>"},
+		{"halt", "overload", "overload <duration> [<cap>]"},
+		{"limits", "body", "body <size>"},
+		{"key", "weight", "weight <n>"},
+		{"key", "models", "models <pattern...>"},
+	} {
+		block := cmp.Or(map[string]string{"directive": "llm_failover", "pool": "llm_failover", "key": `key "k1"`}[tc.in], tc.in)
+		word, _, _ := strings.Cut(tc.usage, " ")
+		before, _, _ := strings.Cut(around[tc.in], "%")
+		check(tc.in, tc.text, fmt.Sprintf("%s: wrong number of values for %s; write: %s, at Caddyfile:%d", block, word, tc.usage, 1+strings.Count(before, "\n")))
+	}
+
 	for _, tc := range []struct{ in, text, want string }{
 		// words
 		{"directive", "nonsense", `llm_failover: unknown word "nonsense"; it may be pool, select, classify, retry, circuit, halt, timeouts, stream, limits, keys, account, auth, models, dialects, vendor, headroom, header_up or transport, at Caddyfile:3`},
@@ -109,31 +170,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"timeouts", "nonsense 3s", `timeouts: unknown word "nonsense"; it may be headers, first_token, idle, deadline or deadline_header, at Caddyfile:4`},
 		{"limits", "nonsense 3", `limits: unknown word "nonsense"; it may be body, held or max_in_flight, at Caddyfile:4`},
 
-		// numbers of values
+		// values
 		{"url", "https://a.example https://b.example", "too many arguments; write: llm_failover [<matcher>] [<base_url>] { ... }, at Caddyfile:2"},
-		{"directive", "pool", "llm_failover: wrong number of values for pool; write: pool <name>, at Caddyfile:3"},
-		{"directive", "pool a b", "llm_failover: wrong number of values for pool; write: pool <name>, at Caddyfile:3"},
-		{"directive", "select", "llm_failover: wrong number of values for select; write: select <policy> [<placeholder>], at Caddyfile:3"},
-		{"directive", "classify", "llm_failover: wrong number of values for classify; write: classify <class> [status <n...>] [code <code...>] [text <words>], at Caddyfile:3"},
-		{"directive", "retry 3 {\n}", "llm_failover: wrong number of values for retry; write: retry { ... }, at Caddyfile:3"},
-		{"directive", "account", "llm_failover: wrong number of values for account; write: account <name>, at Caddyfile:3"},
-		{"directive", "auth", "llm_failover: wrong number of values for auth; write: auth <scheme> [<field> <value with {key}>], at Caddyfile:3"},
-		{"directive", "auth header Authorization Bearer sk-secret-1", "llm_failover: wrong number of values for auth; write: auth <scheme> [<field> <value with {key}>], at Caddyfile:3"},
-		{"directive", "dialects", "llm_failover: wrong number of values for dialects; write: dialects <dialect...>, at Caddyfile:3"},
-		{"directive", "vendor a b", "llm_failover: wrong number of values for vendor; write: vendor <name>, at Caddyfile:3"},
-		{"directive", "header_up", "llm_failover: wrong number of values for header_up; write: header_up [+|-]<field> [<value>], at Caddyfile:3"},
-		{"directive", "header_up X-A Bearer sk-secret-1", "llm_failover: wrong number of values for header_up; write: header_up [+|-]<field> [<value>], at Caddyfile:3"},
-		{"directive", "transport", "llm_failover: wrong number of values for transport; write: transport <module> { ... }, at Caddyfile:3"},
-		{"pool", "provider b", "llm_failover: wrong number of values for provider; write: provider <name> <base_url> { ... }, at Caddyfile:3"},
-		{"retry", "on", "retry: wrong number of values for on; write: on <class...>, at Caddyfile:4"},
-		{"retry", "same_key", "retry: wrong number of values for same_key; write: same_key <wait...>, at Caddyfile:4"},
 		{"retry", "same_key 1s off", `retry: same_key: "off" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
-		{"retry", "same_key_on", "retry: wrong number of values for same_key_on; write: same_key_on <class...>, at Caddyfile:4"},
-		{"retry", "backoff", "retry: wrong number of values for backoff; write: backoff <base> [<cap>], at Caddyfile:4"},
-		{"retry", "backoff 1s 2s 3s", "retry: wrong number of values for backoff; write: backoff <base> [<cap>], at Caddyfile:4"},
-		{"retry", "jitter", "retry: wrong number of values for jitter; write: jitter <percent>, at Caddyfile:4"},
-		{"retry", "max_retries", "retry: wrong number of values for max_retries; write: max_retries <n>, at Caddyfile:4"},
-		{"retry", "budget", "retry: wrong number of values for budget; write: budget <percent> [<per_second>], at Caddyfile:4"},
 		{"retry", "budget 0%", `retry: budget: "0%" is not a percentage above 0% and up to 100%, at Caddyfile:4`},
 		{"retry", "budget 120%", `retry: budget: "120%" is not a percentage above 0% and up to 100%, at Caddyfile:4`},
 		{"retry", "budget 20% many", `retry: budget: "many" is not a number above 0, at Caddyfile:4`},
@@ -144,21 +183,14 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"limits", "max_in_flight 3 line 5 1s", "limits: max_in_flight: write: max_in_flight <n> [queue <n> <wait>], at Caddyfile:4"},
 		{"limits", "max_in_flight 3 queue none 1s", `limits: max_in_flight: "none" is not a whole number of 1 or more, at Caddyfile:4`},
 		{"limits", "max_in_flight 3 queue 5 soon", `limits: max_in_flight: "soon" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
-		{"retry", "max_wait", "retry: wrong number of values for max_wait; write: max_wait <duration>, at Caddyfile:4"},
-		{"circuit", "threshold", "circuit: wrong number of values for threshold; write: threshold <n>, at Caddyfile:4"},
-		{"circuit", "half_open", "circuit: wrong number of values for half_open; write: half_open <mode>, at Caddyfile:4"},
 		{"circuit", "ramp slowly", `circuit: ramp: "slowly" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
 		{"timeouts", "deadline_header X:Y", `timeouts: deadline_header: "X:Y" is not the name of a header field, at Caddyfile:4`},
 		{"provider", "headroom maybe", `provider "a": headroom: "maybe" is neither on nor off, at Caddyfile:4`},
-		{"halt", "overload", "halt: wrong number of values for overload; write: overload <duration> [<cap>], at Caddyfile:4"},
 		{"timeouts", "idle 1s 2s", "timeouts: idle: write: idle [content] <duration>, at Caddyfile:4"},
 		{"timeouts", "idle 1s\nidle 2s", "timeouts: idle: already specified, at Caddyfile:5"},
 		{"timeouts", "idle content soon", `timeouts: idle: "soon" is not a duration such as 500ms, 30s or 5m, at Caddyfile:4`},
 		{"directive", "stream sometimes 3s", "llm_failover: stream: write: stream keepalive <interval>, at Caddyfile:3"},
 		{"directive", "stream keepalive soon", `llm_failover: stream: "soon" is not a duration such as 500ms, 30s or 5m, at Caddyfile:3`},
-		{"limits", "body", "limits: wrong number of values for body; write: body <size>, at Caddyfile:4"},
-		{"key", "weight", `key "k1": wrong number of values for weight; write: weight <n>, at Caddyfile:5`},
-		{"key", "models", `key "k1": wrong number of values for models; write: models <pattern...>, at Caddyfile:5`},
 		{"models", "a b c", `models: too many names for "a"; write: <asked> [<sent>], at Caddyfile:4`},
 
 		// the same word twice, blocks where there are none
@@ -269,23 +301,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"file", ":80\nllm_failover", "no provider: a pool needs at least one, with a base_url and a key, at Caddyfile:2"},
 		{"file", ":80\nllm_failover /v1/* {\nretry {\n}\n}", "no provider: a pool needs at least one, with a base_url and a key, at Caddyfile:2"},
 	} {
-		input := strings.ReplaceAll(around[tc.in], "%", tc.text)
-		_, err := adapt(t, input+"\n")
-		if err == nil {
-			t.Errorf("no error for\n%s\nwant: %s", input, tc.want)
-			continue
-		}
-		got := err.Error()
-		matches := strings.HasSuffix // the line number stands last, so that 4 is not taken for 44
-		if !strings.Contains(tc.want, ", at ") {
-			matches = strings.Contains
-		}
-		if !matches(got, tc.want) {
-			t.Errorf("%s: %q\n got: %s\nwant: %s", tc.in, tc.text, got, tc.want)
-		}
-		if strings.Contains(got, "sk-secret") {
-			t.Errorf("%s: %q\nthe error shows a secret: %s", tc.in, tc.text, got)
-		}
+		check(tc.in, tc.text, tc.want)
 	}
 }
 
