@@ -24,12 +24,7 @@ func (f *finding) chat(r *reader) {
 			f.member(key, r)
 			continue
 		}
-		// Servers written in Go send null for an empty list.
-		switch r.peek() {
-		case '[', 'n':
-			f.envelope = true
-		}
-		if r.enter('[') {
+		if f.list(r) {
 			for r.element() {
 				f.answered = true
 				f.choice(r)

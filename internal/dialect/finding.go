@@ -72,6 +72,15 @@ func (f *finding) answer(r *reader, d Dialect) {
 	}
 }
 
+// list enters the list that is a dialect's envelope. Servers written in Go send null for an empty one.
+func (f *finding) list(r *reader) bool {
+	switch r.peek() {
+	case '[', 'n':
+		f.envelope = true
+	}
+	return r.enter('[')
+}
+
 // other reads an answer of any shape, as far as it must.
 func (f *finding) other(r *reader) {
 	if !r.enter('{') {

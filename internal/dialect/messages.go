@@ -22,11 +22,7 @@ func (f *finding) messages(r *reader) {
 	for key, ok := r.member(); ok; key, ok = r.member() {
 		switch string(key) {
 		case "content":
-			switch r.peek() {
-			case '[', 'n':
-				f.envelope = true
-			}
-			if r.enter('[') {
+			if f.list(r) {
 				for r.element() {
 					f.answered = true
 					f.block(r)

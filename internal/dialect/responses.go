@@ -24,11 +24,7 @@ func (f *finding) responses(r *reader) {
 	for key, ok := r.member(); ok; key, ok = r.member() {
 		switch string(key) {
 		case "output":
-			switch r.peek() {
-			case '[', 'n':
-				f.envelope = true
-			}
-			if r.enter('[') {
+			if f.list(r) {
 				for r.element() {
 					f.answered = true
 					f.item(r)
