@@ -31,9 +31,9 @@ type budget struct {
 	at     time.Time // when tokens was counted; zero: never
 }
 
-// budgetReach is for how long a provider may be asked at the full rate without any success: it is what the bucket
-// holds, so that a burst of callers who meet one bad key are all served.
-const budgetReach = 10 * time.Second
+// budgetReach is how long a bucket takes to fill without any success. By default it then holds 50: as many callers who
+// meet one bad key at once are all served, and of 300 who meet a total outage no more than every sixth asks twice.
+const budgetReach = 5 * time.Second
 
 // budgetRate is how a budget fills, as the config has it.
 type budgetRate struct {

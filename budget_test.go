@@ -30,9 +30,9 @@ func TestBudget(t *testing.T) {
 		return n
 	}
 
-	t.Run("is full at first, with what ten seconds add", func(t *testing.T) {
-		if got := takeAll(new(budget), start); got != 100 {
-			t.Errorf("it held %d tokens, want 100", got)
+	t.Run("is full at first, with what five seconds add", func(t *testing.T) {
+		if got := takeAll(new(budget), start); got != 50 {
+			t.Errorf("it held %d tokens, want 50", got)
 		}
 	})
 	t.Run("fills with time, and no further than full", func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestBudget(t *testing.T) {
 		if got := takeAll(b, start.Add(1500*time.Millisecond)); got != 15 {
 			t.Errorf("1.5 s added %d tokens, want 15", got)
 		}
-		if got := takeAll(b, start.Add(time.Hour)); got != 100 {
-			t.Errorf("an hour added %d tokens, want 100", got)
+		if got := takeAll(b, start.Add(time.Hour)); got != 50 {
+			t.Errorf("an hour added %d tokens, want 50", got)
 		}
 	})
 	t.Run("fills with successes", func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestBudget(t *testing.T) {
 		for b.take(smaller, start) {
 			n++
 		}
-		if n != 10 {
-			t.Errorf("it held %d tokens, want 10", n)
+		if n != 5 {
+			t.Errorf("it held %d tokens, want 5", n)
 		}
 	})
 }

@@ -216,7 +216,7 @@ type Retry struct {
 	Budget *Budget `json:"budget,omitempty"`
 }
 
-// Budget is a bucket of retries that successes and time refill. It holds what ten seconds add.
+// Budget is a bucket of retries that successes and time refill. It holds what five seconds add.
 type Budget struct {
 	// How many retries a hundred successes are worth. Default: 20.
 	Percent float64 `json:"percent,omitempty"`

@@ -188,11 +188,14 @@ func (h *haltFacts) forget() {
 }
 
 // acquire takes a reference to one entry of facts and notes it in held, so that exactly it is given back.
-func acquire[T any, P interface {
-	*T
-	caddy.Destructor
-}](key factKey, held *[]factKey) P {
+func acquire[T any, P destructor[T]](key factKey, held *[]factKey) P {
 	value, _, _ := facts.LoadOrNew(key, func() (caddy.Destructor, error) { return P(new(T)), nil })
 	*held = append(*held, key)
 	return value.(P)
+}
+
+// destructor is a pointer that facts can hold.
+type destructor[T any] interface {
+	*T
+	caddy.Destructor
 }

@@ -32,7 +32,9 @@ type Clock struct {
 	seq     int
 	alarms  alarms  // in order of their time
 	ready   []*task // in the order in which they run
-	waiting []*task // for something else than their time alone, in the order in which they began to
+	waiting []*task // those that are not ready
+	events  []*task // of them those that wait for an event, and some that did
+	ended   bool    // a function of AfterFunc has run, so that a context may have ended
 	alive   int
 	running *task
 	paused  chan struct{} // the running one waits, or has ended
@@ -41,9 +43,11 @@ type Clock struct {
 // task is one goroutine.
 type task struct {
 	resume chan struct{}
-	wakes  *Timer
+	wakes  *Timer // nil: it is ready
 	ctx    context.Context
 	event  <-chan struct{}
+	at     int  // in waiting
+	listed bool // in events
 }
 
 // New returns a clock that stands at start.
@@ -69,13 +73,19 @@ func (c *Clock) Go(f func()) {
 	}()
 }
 
-// Wait waits until d is over, ready is closed or ctx ends. It reports whether ready is closed.
+// Wait waits until d is over, ready is closed or ctx ends, which a function of AfterFunc must have brought about. It
+// reports whether ready is closed.
 func (c *Clock) Wait(ctx context.Context, d time.Duration, ready <-chan struct{}) bool {
 	if d > 0 && ctx.Err() == nil && !closed(ready) {
 		t := c.running
 		t.ctx, t.event = ctx, ready
 		t.wakes = c.alarm(d, func() { c.wake(t) })
+		t.at = len(c.waiting)
 		c.waiting = append(c.waiting, t)
+		if ready != nil && !t.listed {
+			t.listed = true
+			c.events = append(c.events, t)
+		}
 		c.paused <- struct{}{}
 		<-t.resume
 	}
@@ -93,11 +103,13 @@ func closed(c <-chan struct{}) bool {
 
 // wake makes a waiting goroutine ready to run.
 func (c *Clock) wake(t *task) {
-	if t.wakes == nil {
-		return
-	}
 	t.wakes.Stop()
 	t.wakes = nil
+	last := len(c.waiting) - 1
+	c.waiting[t.at] = c.waiting[last]
+	c.waiting[t.at].at = t.at
+	c.waiting[last] = nil
+	c.waiting = c.waiting[:last]
 	c.ready = append(c.ready, t)
 }
 
@@ -123,25 +135,37 @@ func (c *Clock) Run() {
 	}
 }
 
-// wakeByEvent wakes those that wait for what has happened, and forgets those that are awake.
+// wakeByEvent wakes those that wait for what has happened.
 func (c *Clock) wakeByEvent() bool {
-	still := c.waiting[:0]
-	for _, t := range c.waiting {
-		switch {
-		case t.wakes == nil: // its time has come
-		case closed(t.event) || t.ctx.Err() != nil:
+	still := c.events[:0]
+	for _, t := range c.events {
+		if t.wakes != nil && closed(t.event) {
 			c.wake(t)
-		default:
+		}
+		if t.listed = t.wakes != nil; t.listed {
 			still = append(still, t)
 		}
 	}
-	clear(c.waiting[len(still):])
-	c.waiting = still
+	clear(c.events[len(still):])
+	c.events = still
+	if c.ended {
+		c.ended = false
+		for i := len(c.waiting) - 1; i >= 0; i-- { // from the end, as wake moves the last one
+			if c.waiting[i].ctx.Err() != nil {
+				c.wake(c.waiting[i])
+			}
+		}
+	}
 	return len(c.ready) > 0
 }
 
 // AfterFunc calls f once d is over, while no goroutine runs. It must not wait.
-func (c *Clock) AfterFunc(d time.Duration, f func()) *Timer { return c.alarm(d, f) }
+func (c *Clock) AfterFunc(d time.Duration, f func()) *Timer {
+	return c.alarm(d, func() {
+		c.ended = true
+		f()
+	})
+}
 
 func (c *Clock) alarm(d time.Duration, f func()) *Timer {
 	t := &Timer{clock: c, call: f, at: -1}
