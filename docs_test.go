@@ -31,14 +31,16 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
+	"github.com/llmfailover/caddy-llm-failover/internal/storm"
 )
 
 // docFiles are the documents whose words are held to the code.
-var docFiles = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", docStreaming, docClassification}
+var docFiles = []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", docStreaming, docClassification, docStorms}
 
 const (
 	docStreaming      = "docs/streaming.md"
 	docClassification = "docs/classification.md"
+	docStorms         = "docs/storms.md"
 )
 
 func readDoc(t *testing.T, file string) string {
@@ -245,6 +247,45 @@ func TestDocsContents(t *testing.T) {
 	}
 	if len(sections) == 0 {
 		t.Error("there are none")
+	}
+}
+
+// TestDocsStorms runs each simulation that the document shows: it must print what stands there, and draw the image.
+func TestDocsStorms(t *testing.T) {
+	found := 0
+	for _, s := range snippetsOf(t, readDoc(t, docStorms)) {
+		line, want, _ := strings.Cut(s.text, "\n")
+		args, ok := strings.CutPrefix(line, "$ caddy llm-failover simulate ")
+		if !ok {
+			continue
+		}
+		found++
+		fields, image := strings.Fields(args), ""
+		if i := slices.Index(fields, "--plot"); i >= 0 {
+			image, fields[i+1] = fields[i+1], filepath.Join(t.TempDir(), "plot.svg")
+		}
+		got, err := simulated(t, fields...)
+		if err != nil || got != want {
+			t.Errorf("%s:%d: %v; it prints\n%s\nnot\n%s", docStorms, s.line, err, got, want)
+		}
+		if image != "" && readDoc(t, image) != readDoc(t, fields[slices.Index(fields, "--plot")+1]) {
+			t.Errorf("%s:%d: it draws another image than %s", docStorms, s.line, image)
+		}
+	}
+	if found < 3 {
+		t.Errorf("only %d simulations", found)
+	}
+	yaml := 0
+	for _, s := range snippetsOf(t, readDoc(t, docStorms)) {
+		if s.language == "yaml" {
+			yaml++
+			if _, err := storm.Parse(strings.NewReader(s.text)); err != nil {
+				t.Errorf("%s:%d: %v", docStorms, s.line, err)
+			}
+		}
+	}
+	if yaml == 0 {
+		t.Error("no scenario")
 	}
 }
 
