@@ -101,6 +101,9 @@ const (
 func (s *server) webSocket(path, first string, headers ...string) *socket {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	for n := 0; err != nil && n < 20 && s.loaded.Load(); n++ { // as in server.do
+		conn, err = net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
