@@ -372,7 +372,7 @@ func TestRecordedAnswers(t *testing.T) {
 		{"error field", dialect.Chat, true, "error: {\"code\":500,\"message\":\"x\"}\n\n", FoundError, `{"code":500,"message":"x"}`},
 		{"error after text", dialect.Chat, true, "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\ndata: {\"error\":{\"message\":\"x\"}}\n\n", FoundError, `{"error":{"message":"x"}}`},
 		{"a line of JSON", dialect.Chat, true, "{\"error\":\"x\"}\n", FoundError, `{"error":"x"}`},
-		{"prose", dialect.Chat, true, "data: validation failed\n\n", FoundCut, ""},
+		{"prose", dialect.Chat, true, "data: validation failed\n\n", FoundNoEnvelope, "validation failed"},
 		{"refusal", dialect.Messages, true, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\"}}\n\n", FoundFiltered, ""},
 	} {
 		row := recorded{API: string(c.dialect), Status: http.StatusOK, Stream: c.stream, Body: c.body}

@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -200,11 +201,20 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 	x.content = span{limitFirstToken, p.firstToken, x.asked.Add(p.firstToken)}
 	judged := 0       // how much of held has been looked at
 	began := false    // an event of the answer has come, if an empty one
+	var prose []byte  // what came in place of one: no JSON
 	finished := false // a finish reason has come
 	look := func(raw []byte) (stop bool) {
 		judged += len(raw)
 		data, signal := x.framing.read(in.route.Dialect, raw)
-		began = began || len(data) > 0
+		switch {
+		case len(data) == 0:
+		case data[0] != '{' && data[0] != '[' && signal == 0:
+			if prose == nil {
+				prose = bytes.Clone(data[:min(len(data), maxJudged)])
+			}
+		default:
+			began = true
+		}
 		finished = finished || signal&dialect.Finished != 0
 		switch {
 		case signal&dialect.Failed != 0:
@@ -241,6 +251,8 @@ func (x *exchange) holdStream(in *inbound, p *policy, deadline time.Time) {
 		switch {
 		case !in.route.Generates:
 		case x.framing.tail && judged < len(x.held.data) && look(x.held.data[judged:]):
+		case !began && prose != nil:
+			x.found, x.failing = FoundNoEnvelope, prose
 		case began && !finished, !x.framing.tail:
 			x.found, x.err = FoundCut, io.ErrUnexpectedEOF
 		default:
