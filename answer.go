@@ -397,14 +397,24 @@ func (f *failover) deliver(x *exchange) error {
 	if !begun {
 		x.copyHeader(h)
 	}
+	f.outcome = outcomeOK
 	if f.trace.attempts > 1 {
+		f.outcome = outcomeFailover
 		f.logServed(x)
 	}
+	took := x.clock.Now().Sub(f.in.arrived)
+	f.pool.counters.first.Observe(took.Seconds())
+	f.pool.counters.overhead.Observe(max(took-f.waited-f.upstream, 0).Seconds())
 	if x.found == FoundUpgrade {
 		return f.openTunnel(x)
 	}
 	if x.whole && !x.stream {
 		x.visit.settle()
+		var used dialect.Usage
+		if f.in.route.JSON || f.in.route.Generates {
+			used.Look(f.in.route.Dialect, x.held.data)
+		}
+		x.visit.used(f.in.model, used)
 		body := x.visit.secret.scrub(x.held.data)
 		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
 			h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -417,6 +427,7 @@ func (f *failover) deliver(x *exchange) error {
 		x: x, w: f.w, flusher: http.NewResponseController(f.w),
 		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
 	}
+	defer func() { x.visit.used(f.in.model, r.usage) }()
 	// From here on a failure is a new one, also of a key that has just proved itself.
 	x.visit.charged, x.visit.started = false, sequence.Load()
 	var err error
@@ -430,7 +441,11 @@ func (f *failover) deliver(x *exchange) error {
 		f.w.WriteHeader(x.response.StatusCode)
 		err = r.plain(&f.pool.policy)
 	}
-	if err == nil || errors.Is(err, errCallerLeft) || f.in.left() {
+	if err == nil {
+		return nil
+	}
+	f.outcome = outcomeCanceled
+	if errors.Is(err, errCallerLeft) || f.in.left() {
 		return nil
 	}
 	if f.in.fault() != nil { // the upstream cannot answer what it did not get
@@ -445,7 +460,9 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	f.verdict = classify(r.evidence(f.in, err, now))
 	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
+	f.outcome = outcomeBroken
 	x.visit.record(f.verdict, 0, f.othersCanServe, now)
+	x.visit.emit(change{event: eventStreamFailed, target: targetKey, reason: f.verdict.Class})
 	f.logBrokenOff(x, r)
 	if x.stream {
 		event := x.visit.secret.scrub(r.failing)

@@ -68,6 +68,14 @@ func (b *budget) earn(rate budgetRate, now time.Time) {
 	b.full.Store(b.tokens == rate.capacity())
 }
 
+// left is how many tokens it holds.
+func (b *budget) left(rate budgetRate, now time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count(rate, now)
+	return b.tokens
+}
+
 // reset fills it.
 func (b *budget) reset() {
 	b.mu.Lock()

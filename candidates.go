@@ -52,6 +52,7 @@ type visit struct {
 	charged bool   // its fault has been counted
 	final   bool   // the request cannot be sent again after it
 
+	changes    []change // not yet told
 	own        []uint64 // the changes of benches that it made
 	ownCircuit uint64   // and of the circuit
 }

@@ -44,6 +44,8 @@ type failover struct {
 	again    bool    // the caller itself tries it again
 	alive    *keepalive
 	cutShort bool // the deadline ended an attempt
+	outcome  outcome
+	upstream time.Duration // spent in attempts, up to their verdict
 
 	trace trace
 }
@@ -77,6 +79,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		defer in.rest.finish(client, r.ProtoMajor == 1)
 	}
 	f.in, f.trace.model = in, in.model
+	defer f.count()
 	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model, sealed: in.sealed}
 	if p.selection.policy == selectSticky {
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
@@ -92,7 +95,12 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		if !f.deadline.IsZero() {
 			limits.wait = min(limits.wait, f.deadline.Sub(in.arrived)-p.policy.minAttempt)
 		}
-		if err := p.gate.enter(r.Context(), p.clock, limits); err != nil {
+		err := p.gate.enter(r.Context(), p.clock, limits)
+		if waited := p.clock.Now().Sub(in.arrived); waited > 0 {
+			f.waited += waited
+			p.timed(waitQueue, waited)
+		}
+		if err != nil {
 			return f.turnedAway(err)
 		}
 		defer p.gate.leave(p.policy.gate)
@@ -118,6 +126,9 @@ func (f *failover) run() error {
 		return f.giveUp(true)
 	}
 	for {
+		if act.wait > 0 {
+			f.pool.timed(f.waitFor(act), act.wait)
+		}
 		if !f.pause(act.wait) {
 			return f.callerLeft()
 		}
@@ -174,6 +185,9 @@ func (f *failover) take(act action) bool {
 			continue
 		}
 		if v := f.candidates.next(last, places, now); v != nil {
+			if last != nil {
+				f.pool.counters.failovers.WithLabelValues(last.provider.name, last.name, string(f.verdict.Class)).Inc()
+			}
 			f.visit = v
 			return true
 		}
@@ -241,12 +255,15 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	if x.response != nil {
 		v.recordHeadroom(x.response.Header, now)
 	}
+	f.upstream += now.Sub(x.begun)
 	f.verdict = f.classify(x, now)
 	if !f.verdict.Failed() {
+		v.served.Inc()
 		v.recordSuccess(now)
 		v.release()
 		return true, action{}, f.deliver(x)
 	}
+	f.pool.counters.attempts.WithLabelValues(v.provider.name, v.name, string(f.verdict.Class)).Inc()
 	f.note(x)
 	f.cutShort = f.cutShort || x.metDeadline()
 	// A large body is gone once an upstream has had some of it.
@@ -317,6 +334,7 @@ func (f *failover) unreadable(r *http.Request, err error) error {
 
 // callerLeft ends a request that nobody waits for: no error of anyone's.
 func (f *failover) callerLeft() error {
+	f.outcome = outcomeCanceled
 	if f.visit != nil {
 		f.visit.release()
 	}
@@ -341,6 +359,30 @@ func (f *failover) giveUp(late bool) error {
 	refused := f.refuse(late || f.cutShort, now)
 	refused.attempts = f.failed
 	return f.answer(&refused)
+}
+
+// waitFor names the kind of wait before an action.
+func (f *failover) waitFor(act action) string {
+	switch {
+	case act.do == stay && !act.charged:
+		return waitSameKey
+	case f.visit == nil:
+		return waitCooling
+	default:
+		return waitBackoff
+	}
+}
+
+// count tells the metrics how the request ended, also where that was by a panic.
+func (f *failover) count() {
+	if f.outcome == "" {
+		f.outcome = outcomeFailed
+		if f.trace.attempts == 0 {
+			f.outcome = outcomeRefused
+		}
+	}
+	f.pool.counters.requests.WithLabelValues(string(f.outcome)).Inc()
+	f.pool.counters.whole.Observe(f.pool.clock.Now().Sub(f.in.arrived).Seconds())
 }
 
 // answer sends a refusal in whatever form the caller can still be told.

@@ -83,6 +83,13 @@ func (g *gate) quit(turn chan struct{}, why error, limits gateLimits) error {
 	return why
 }
 
+// counts are how many requests are inside and how many wait.
+func (g *gate) counts() (inside, queued int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside, len(g.queue)
+}
+
 // leave gives the place to the one that has waited longest, or up.
 func (g *gate) leave(limits gateLimits) {
 	g.mu.Lock()

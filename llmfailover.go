@@ -357,6 +357,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		}
 	}
 	h.pool.ready()
+	h.pool.events = newEmitter(ctx)
+	if err := newMetrics(h.pool).register(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("pool %s: metrics: %w", h.Pool, err)
+	}
 	return pools.add(h, ctx.GetMetricsRegistry(), text)
 }
 

@@ -50,6 +50,7 @@ type pool struct {
 	selection   selection
 	random      func() float64 // from 0 to 1
 	clock       clock
+	events      *emitter // nil: nobody listens
 	ownFields   []string // header fields of a caller's that mean something here, and never go upstream
 	selective   bool     // some provider or key does not serve everything
 	bodies      bodyLimits
@@ -90,11 +91,13 @@ type credential struct {
 	hash        uint64 // of provider and name, for sticky
 	facts       *keyFacts
 	operator    *operatorFacts
+	served      prometheus.Counter // attempts that did not fail
 }
 
 func newPool(h *Handler, logger *zap.Logger) *pool {
 	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger}
 	p.poolFacts = acquire[poolFacts](factKey{pool: h.Pool}, &h.held)
+	p.once.Do(func() { p.poolFacts.counters = newCounters(h.Pool) })
 	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.heldBytes}
 	if field := p.policy.deadlineField; field != "" {
 		p.ownFields = append(p.ownFields, field)
@@ -181,6 +184,7 @@ func (h *Handler) newCredential(p *provider, k *Key, s *secret) *credential {
 		operator: acquire[operatorFacts](id, &h.held),
 		account:  h.accountOf(p, k, s),
 	}
+	c.served = h.pool.counters.attempts.WithLabelValues(p.name, k.Name, classServed)
 	id.secret = s.sum
 	c.facts = acquire[keyFacts](id, &h.held)
 	return c

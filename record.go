@@ -19,6 +19,7 @@ import "time"
 // record is what a verdict does to memory. It runs before anything is decided. The only thing that waits is the halt
 // of a provider whose keys are all limited (see recordLeft): it would stop the very request that may still wait.
 func (v *visit) record(verdict Verdict, status int, othersCanServe func() bool, now time.Time) {
+	defer v.tell()
 	pol := &v.provider.pool.policy
 	if !verdict.charged() {
 		if verdict.Class == EmptyResponse { // nobody's fault, but an operator may have the circuit count it
@@ -57,6 +58,7 @@ func (v *visit) recordFault(class Class, now time.Time) {
 	v.charged = true
 	if c.fault(v.started, now, pol.threshold, pol.cooldown, nextSequence) {
 		v.ownCircuit = c.changed
+		v.changed(change{event: eventCircuitOpened, target: targetCircuit, begins: true, reason: class, until: c.until})
 	}
 }
 
@@ -72,12 +74,12 @@ func (v *visit) recordProvider(verdict Verdict, othersCanServe func() bool, now 
 		base, limit = pol.overload, pol.overloadCap
 	case RateLimit: // an edge's limit, for all that come from this address
 		if verdict.Wait > 0 {
-			v.provider.facts.update(func(b *bench) { v.rest(b, verdict, now) })
+			v.provider.facts.update(func(b *bench) { v.rest(b, targetProvider, verdict, now) })
 			return
 		}
 		base, limit = pol.limitedHalt, pol.limitedHalt
 	}
-	v.provider.facts.update(func(b *bench) { b.halt(verdict, v.started, now, base, limit, nextSequence) })
+	v.provider.facts.update(func(b *bench) { v.halt(b, targetProvider, verdict, now, base, limit) })
 }
 
 // recordAccount benches all keys that share the bill.
@@ -86,11 +88,11 @@ func (v *visit) recordAccount(verdict Verdict, now time.Time) {
 	v.account.facts.update(func(b *bench) {
 		if verdict.Class == RateLimit {
 			if verdict.Wait > 0 {
-				v.rest(b, verdict, now)
+				v.rest(b, targetAccount, verdict, now)
 			}
 			return
 		}
-		b.halt(verdict, v.started, now, pol.haltBase, pol.haltMax, nextSequence)
+		v.halt(b, targetAccount, verdict, now, pol.haltBase, pol.haltMax)
 	})
 }
 
@@ -100,27 +102,42 @@ func (v *visit) recordKey(verdict Verdict, now time.Time) {
 	switch verdict.Class {
 	case RateLimit:
 		if verdict.Wait > 0 {
-			v.rest(&k.cooldown, verdict, now)
+			v.rest(&k.cooldown, targetKey, verdict, now)
 			k.limited = bench{}
 			return
 		}
 		verdict.Wait = pol.limitedHalt
 		k.limited.rest(verdict, v.started, now, nextSequence)
 	case AuthError:
-		k.rejected.halt(verdict, v.started, now, pol.recheck, pol.recheck, nextSequence)
+		v.halt(&k.rejected, targetKey, verdict, now, pol.recheck, pol.recheck)
 	case QuotaExhausted, BillingError:
 		if verdict.Wait <= 0 {
 			verdict.Wait = pol.haltBase
 		}
-		v.rest(&k.cooldown, verdict, now)
+		v.rest(&k.cooldown, targetKey, verdict, now)
 	}
 }
 
 // rest benches for as long as the upstream said. The visit may still wait for that itself.
-func (v *visit) rest(b *bench, verdict Verdict, now time.Time) {
+func (v *visit) rest(b *bench, target string, verdict Verdict, now time.Time) {
 	if b.rest(verdict, v.started, now, nextSequence) {
 		v.own = append(v.own, b.changed)
+		v.changed(change{target: target, begins: true, reason: verdict.Class, until: b.until})
 	}
+}
+
+// halt adds a strike, if the attempt may. A key that is halted is rejected.
+func (v *visit) halt(b *bench, target string, verdict Verdict, now time.Time, base, limit time.Duration) {
+	before := b.changed
+	b.halt(verdict, v.started, now, base, limit, nextSequence)
+	if b.changed == before {
+		return
+	}
+	event := eventHalted
+	if target == targetKey {
+		event = eventKeyRejected
+	}
+	v.changed(change{event: event, target: target, begins: true, reason: b.reason, until: b.until})
 }
 
 // recordModel benches one model of the key.
@@ -136,7 +153,7 @@ func (v *visit) recordModel(verdict Verdict, now time.Time) {
 			return
 		}
 	}
-	v.facts.benchModel(v.model, now, func(b *bench) { v.rest(b, verdict, now) })
+	v.facts.benchModel(v.model, now, func(b *bench) { v.rest(b, targetModel, verdict, now) })
 }
 
 // recordLeft halts the provider if the request leaves the last of its keys limited, and no upstream said until when.
@@ -155,23 +172,26 @@ func (v *visit) recordLeft(verdict Verdict, now time.Time) {
 	}
 	pol := &v.provider.pool.policy
 	v.provider.facts.update(func(b *bench) {
-		b.halt(Verdict{Class: RateLimit}, v.started, now, pol.limitedHalt, pol.limitedHalt, nextSequence)
+		v.halt(b, targetProvider, Verdict{Class: RateLimit}, now, pol.limitedHalt, pol.limitedHalt)
 	})
+	v.tell()
 }
 
 // recordSuccess clears what the key's, its account's and its provider's success disproves. Where nothing is known
 // against them it takes no lock.
 func (v *visit) recordSuccess(now time.Time) {
 	v.provider.facts.budget.earn(v.provider.pool.policy.budget, now)
-	for _, h := range v.halts() {
+	for i, h := range v.halts() {
 		if h.troubled.Load() {
 			h.update(func(b *bench) {
 				if b.clear(v.started, nextSequence) {
 					h.recovered.Store(now.UnixNano())
+					v.changed(change{event: eventRecovered, target: [...]string{targetProvider, targetAccount}[i]})
 				}
 			})
 		}
 	}
+	defer v.tell()
 	if !v.facts.troubled.Load() {
 		return
 	}
@@ -180,6 +200,12 @@ func (v *visit) recordSuccess(now time.Time) {
 		closed, accepted := k.circuit.success(v.started, nextSequence), k.rejected.clear(v.started, nextSequence)
 		if closed || accepted {
 			k.recovered.Store(now.UnixNano())
+		}
+		if closed {
+			v.changed(change{event: eventCircuitClosed, target: targetCircuit})
+		}
+		if accepted {
+			v.changed(change{event: eventRecovered, target: targetKey})
 		}
 		k.cooldown.clear(v.started, nextSequence)
 		k.limited.clear(v.started, nextSequence)

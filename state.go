@@ -52,6 +52,9 @@ type poolFacts struct {
 	gate      gate
 	heldBytes atomic.Int64 // bytes of requests that are held, also by those who wait
 	seen      seenKeys
+
+	once     sync.Once
+	counters *counters
 }
 
 // Destruct implements caddy.Destructor.

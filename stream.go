@@ -46,6 +46,7 @@ type relay struct {
 	finished bool // the last that went to the caller was a finish reason: the answer is evidently complete
 	blind    bool // an event too large to be looked into went by: the ending may have been in it
 	failing  []byte
+	usage    dialect.Usage
 	bytes    int // that have gone to the caller
 	sent     int // events among them
 
@@ -225,6 +226,9 @@ var blankLine, blankCRLF = []byte("\n\n"), []byte("\n\r\n")
 func (r *relay) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
+	}
+	if r.judged {
+		r.usage.Look(r.dialect, b)
 	}
 	b = r.x.visit.secret.scrub(b)
 	r.bytes += len(b)

@@ -1,0 +1,106 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//	http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+package llmfailover
+
+import (
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+)
+
+// The events that are emitted through Caddy's events app, once for each change.
+const (
+	eventCircuitOpened = "llm_failover_circuit_opened"
+	eventCircuitClosed = "llm_failover_circuit_closed"
+	eventHalted        = "llm_failover_halted"
+	eventRecovered     = "llm_failover_recovered"
+	eventKeyRejected   = "llm_failover_key_rejected"
+	eventStreamFailed  = "llm_failover_stream_failed"
+)
+
+// The things that may be set aside.
+const (
+	targetProvider = "provider"
+	targetAccount  = "account"
+	targetKey      = "key"
+	targetModel    = "model"
+	targetCircuit  = "circuit"
+)
+
+// change is one of what is known that operators are told of. It is noted under a lock and told after it.
+type change struct {
+	event  string // empty: it is counted only
+	target string
+	begins bool // something is set aside
+	reason Class
+	until  time.Time
+}
+
+// emitter sends events where the config subscribes to any.
+type emitter struct {
+	ctx caddy.Context
+	app *caddyevents.App
+}
+
+func newEmitter(ctx caddy.Context) *emitter {
+	app, err := ctx.AppIfConfigured("events")
+	if err != nil {
+		return nil // nobody listens
+	}
+	events, ok := app.(*caddyevents.App)
+	if !ok {
+		return nil
+	}
+	return &emitter{ctx, events}
+}
+
+// emit sends an event; the data is not used after it.
+func (e *emitter) emit(name string, data map[string]any) {
+	if e != nil {
+		e.app.Emit(e.ctx, name, data)
+	}
+}
+
+// changed notes a change, to be told once no lock is held.
+func (v *visit) changed(c change) { v.changes = append(v.changes, c) }
+
+// tell counts the changes that the visit brought about, and emits those that have an event. No lock may be held.
+func (v *visit) tell() {
+	for _, c := range v.changes {
+		if c.begins {
+			v.provider.pool.counters.benches.WithLabelValues(v.provider.name, v.name, c.target, string(c.reason)).Inc()
+		}
+		if c.event != "" {
+			v.emit(c)
+		}
+	}
+	v.changes = v.changes[:0]
+}
+
+// emit sends a change to who listens now: a stream may outlive the config it began with.
+func (v *visit) emit(c change) {
+	p := v.provider.pool
+	if newest := pools.newest(p.name); newest != nil {
+		p = newest
+	}
+	data := map[string]any{"pool": p.name, "provider": v.provider.name, "key": v.name, "account": v.account.name, "target": c.target}
+	if c.reason != "" {
+		data["reason"] = string(c.reason)
+	}
+	if !c.until.IsZero() {
+		data["until"] = c.until.UTC().Format(time.RFC3339)
+	}
+	p.events.emit(c.event, data)
+}
