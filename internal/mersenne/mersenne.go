@@ -16,7 +16,10 @@
 // worked out there can be worked out again here. It is no source of secrets.
 package mersenne
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // The parameters of MT19937 (Matsumoto and Nishimura 1998).
 const (
@@ -99,11 +102,11 @@ func (s *Source) Float64() float64 {
 	return (float64(a)*(1<<26) + float64(b)) / (1 << 53)
 }
 
-// Range returns a number from low to below high, as Python's randrange(low, high) does for spans of up to 32 bits. It
+// Range returns a number from low to below high, as Python's randrange(low, high) does for spans of up to 31 bits. It
 // panics if there is none.
 func (s *Source) Range(low, high int) int {
 	span := high - low
-	if span <= 0 || span > 1<<31 {
+	if span <= 0 || span > math.MaxInt32 {
 		panic("mersenne: no such range")
 	}
 	unused := 32 - bits.Len(uint(span))

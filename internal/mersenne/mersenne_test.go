@@ -15,6 +15,7 @@
 package mersenne
 
 import (
+	"math"
 	"slices"
 	"testing"
 )
@@ -62,9 +63,36 @@ func TestLikePython(t *testing.T) {
 	}
 }
 
+// TestRangesLikePython: randrange(0, n) of several n and then random(), of seeds with one digit and with two.
+func TestRangesLikePython(t *testing.T) {
+	spans := []int{1, 2, 251, 1000, 1 << 20, math.MaxInt32}
+	for _, tc := range []struct {
+		seed uint64
+		want []int
+		next float64
+	}{
+		{0, []int{0, 1, 10, 265, 1019064, 869589436}, 0.9182343317851318},
+		{1, []int{0, 0, 65, 120, 1039002, 1634154402}, 0.4494910647887381},
+		{107, []int{0, 1, 123, 781, 647986, 2055049699}, 0.13781659621412856},
+		{1<<32 - 1, []int{0, 0, 155, 534, 610974, 1295041661}, 0.3400278163075766},
+		{1 << 32, []int{0, 1, 106, 957, 34972, 49009542}, 0.6117214625782752},
+		{1<<64 - 1, []int{0, 0, 86, 633, 444528, 979389737}, 0.6151259995625727},
+	} {
+		s := New(tc.seed)
+		for i, span := range spans {
+			if got := s.Range(0, span); got != tc.want[i] {
+				t.Errorf("seed %d: randrange(0, %d): %d, want %d", tc.seed, span, got, tc.want[i])
+			}
+		}
+		if got := s.Float64(); got != tc.next {
+			t.Errorf("seed %d: random(): %v, want %v", tc.seed, got, tc.next)
+		}
+	}
+}
+
 func TestRange(t *testing.T) {
 	s := New(1)
-	for _, tc := range [][2]int{{0, 1}, {5, 6}, {-3, 4}, {0, 1 << 31}} {
+	for _, tc := range [][2]int{{0, 1}, {5, 6}, {-3, 4}, {0, math.MaxInt32}} {
 		for range 100 {
 			if got := s.Range(tc[0], tc[1]); got < tc[0] || got >= tc[1] {
 				t.Fatalf("%d is not in %v", got, tc)
