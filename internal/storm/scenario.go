@@ -25,6 +25,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,8 +59,8 @@ type Phase struct {
 	Every Duration `yaml:"every" json:"every"` // with For: of each such span only its beginning
 	For   Duration `yaml:"for" json:"for"`
 
-	Provider string `yaml:"provider" json:"provider,omitempty"` // its name, or #1 for the first of the config. Default: all
-	Key      string `yaml:"key" json:"key,omitempty"`           // its name, or #1 for the first of its provider. Default: all
+	Provider string `yaml:"provider" json:"provider,omitempty"` // its name, in which a * stands for any part, or #1 for the first of the config. Default: all
+	Key      string `yaml:"key" json:"key,omitempty"`           // its name likewise, or #1 for the first of its provider. Default: all
 
 	Status  int               `yaml:"status" json:"status,omitempty"`
 	Headers map[string]string `yaml:"headers" json:"headers,omitempty"`
@@ -70,7 +71,8 @@ type Phase struct {
 	Limit   *Limit            `yaml:"limit" json:"limit,omitempty"` // good answers, but beyond a limit 429s
 }
 
-// Limit is how many calls a key may make in each span of time, from the scenario's beginning on.
+// Limit is how many calls a key may make in each span of time, from the scenario's beginning on. It counts calls of its
+// phase alone.
 type Limit struct {
 	Calls int      `yaml:"calls" json:"calls"`
 	Per   Duration `yaml:"per" json:"per"`
@@ -135,7 +137,46 @@ func Parse(r io.Reader) (*Scenario, error) {
 		return nil, errors.New("there is more than one document")
 	}
 	s.complete()
-	return s, s.check()
+	if where, err := s.check(); err != nil {
+		return nil, fmt.Errorf("line %d: %w", lineOf(text, where...), err)
+	}
+	return s, nil
+}
+
+// lineOf finds the line in which a value begins, by the names and places on the way to it; of one that is not written
+// down, that of what should hold it.
+func lineOf(text []byte, way ...any) int {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil || len(document.Content) == 0 {
+		return 1 // not after it was read once
+	}
+	at := document.Content[0]
+	line := at.Line
+	for _, step := range way {
+		if at.Kind == yaml.AliasNode {
+			at = at.Alias
+		}
+		var next *yaml.Node
+		switch step := step.(type) {
+		case string:
+			for i := 0; i+1 < len(at.Content) && at.Kind == yaml.MappingNode; i += 2 {
+				if at.Content[i].Value == step {
+					next = at.Content[i+1]
+					line = at.Content[i].Line
+				}
+			}
+		case int:
+			if step < len(at.Content) && at.Kind == yaml.SequenceNode {
+				next = at.Content[step]
+				line = next.Line
+			}
+		}
+		if next == nil {
+			break
+		}
+		at = next
+	}
+	return line
 }
 
 // complete fills in the defaults.
@@ -162,7 +203,8 @@ func (s *Scenario) complete() {
 	}
 }
 
-func (s *Scenario) check() error {
+// check says what is wrong, and the way to it as lineOf takes it.
+func (s *Scenario) check() (where []any, err error) {
 	for _, n := range []struct {
 		name             string
 		got, least, most int
@@ -173,7 +215,7 @@ func (s *Scenario) check() error {
 		{"phases", len(s.Phases), 0, maxPhases},
 	} {
 		if n.got < n.least || n.got > n.most {
-			return fmt.Errorf("%s: %d is not between %d and %d", n.name, n.got, n.least, n.most)
+			return []any{n.name}, fmt.Errorf("%s: %d is not between %d and %d", n.name, n.got, n.least, n.most)
 		}
 	}
 	for _, d := range []struct {
@@ -181,19 +223,22 @@ func (s *Scenario) check() error {
 		got   Duration
 		least time.Duration
 	}{
-		{"arrive", s.Arrive, 0}, {"pause", s.Pause, 0}, {"patience", s.Patience, 1}, {"latency", s.Latency, 0}, {"back_at", s.BackAt, 0},
+		{"arrive", s.Arrive, 0}, {"pause", s.Pause, 0}, {"patience", s.Patience, time.Millisecond}, {"latency", s.Latency, 0}, {"back_at", s.BackAt, 0},
 		{"bucket", s.Bucket, maxTime / maxBuckets},
 	} {
 		if err := checkTime(d.name, d.got, d.least); err != nil {
-			return err
+			return []any{d.name}, err
 		}
+	}
+	if most := (maxTime - time.Duration(s.Arrive)) / time.Duration(s.Requests); time.Duration(s.Pause) > most {
+		return []any{"pause"}, fmt.Errorf("pause: %v is more than %v, with which the callers need a day", time.Duration(s.Pause), most)
 	}
 	for i := range s.Phases {
-		if err := s.Phases[i].check(); err != nil {
-			return fmt.Errorf("phase %d: %w", i+1, err)
+		if field, err := s.Phases[i].check(); err != nil {
+			return []any{"phases", i, field}, fmt.Errorf("phase %d: %w", i+1, err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func checkTime(name string, d Duration, least time.Duration) error {
@@ -203,13 +248,13 @@ func checkTime(name string, d Duration, least time.Duration) error {
 	return nil
 }
 
-func (p *Phase) check() error {
+func (p *Phase) check() (field string, err error) {
 	for _, d := range []struct {
 		name string
 		got  Duration
 	}{{"from", p.From}, {"until", p.Until}, {"every", p.Every}, {"for", p.For}, {"delay", p.Delay}} {
 		if err := checkTime(d.name, d.got, 0); err != nil {
-			return err
+			return d.name, err
 		}
 	}
 	outcomes := 0
@@ -220,32 +265,34 @@ func (p *Phase) check() error {
 	}
 	switch {
 	case outcomes != 1:
-		return errors.New("it needs one of status, error, ok and limit, and no more")
+		return "", errors.New("it needs one of status, error, ok and limit, and no more")
 	case p.Until != 0 && p.Until <= p.From:
-		return fmt.Errorf("until %v is not after from %v", time.Duration(p.Until), time.Duration(p.From))
+		return "until", fmt.Errorf("until %v is not after from %v", time.Duration(p.Until), time.Duration(p.From))
 	case (p.Every > 0) != (p.For > 0) || p.For > p.Every:
-		return errors.New("every and for go together, and for is the shorter one")
+		return "every", errors.New("every and for go together, and for is the shorter one")
 	case p.Status != 0 && (p.Status < 300 || p.Status > 599):
-		return fmt.Errorf("status: %d is not that of a failure, 300 to 599; write ok for good answers", p.Status)
+		return "status", fmt.Errorf("status: %d is not that of a failure, 300 to 599; write ok for good answers", p.Status)
 	case p.Error != "" && !slices.Contains(errorKinds, p.Error):
-		return fmt.Errorf("error: unknown %q; it may be %s", p.Error, strings.Join(errorKinds, ", "))
+		return "error", fmt.Errorf("error: unknown %q; it may be %s", p.Error, strings.Join(errorKinds, ", "))
 	case p.Status == 0 && (len(p.Headers) > 0 || p.Body != ""):
-		return errors.New("headers and body need a status")
-	case p.Limit != nil && (p.Limit.Calls < 0 || p.Limit.Per <= 0):
-		return errors.New("limit: it needs calls, 0 or more, and per, a time above zero")
+		return "", errors.New("headers and body need a status")
+	case p.Limit != nil && (p.Limit.Calls < 0 || p.Limit.Per <= 0 || time.Duration(p.Limit.Per) > maxTime):
+		return "limit", fmt.Errorf("limit: it needs calls, 0 or more, and per, a time above zero and no longer than %v", maxTime)
 	}
-	for _, pattern := range []string{p.Provider, p.Key} {
-		if rest, ok := strings.CutPrefix(pattern, "#"); ok && (len(rest) != 1 || rest < "1" || rest > "9") {
-			return fmt.Errorf("%q: a place is #1 to #9", pattern)
+	for _, name := range []struct{ field, pattern string }{{"provider", p.Provider}, {"key", p.Key}} {
+		rest, place := strings.CutPrefix(name.pattern, "#")
+		if n, err := strconv.ParseUint(rest, 10, 16); place && (err != nil || n == 0 || rest[0] == '0') {
+			return name.field, fmt.Errorf("%s: %q is no place such as #1", name.field, name.pattern)
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // SetCallers changes how many callers there are. An error says how many there may be.
 func (s *Scenario) SetCallers(n int) error {
 	s.Callers = n
-	return s.check()
+	_, err := s.check()
+	return err
 }
 
 // holds reports whether the phase is on.

@@ -67,22 +67,28 @@ func TestParse(t *testing.T) {
 		"":                                "it is empty",
 		"name: a\n---\nname: b":           "more than one document",
 		"nmae: a":                         "line 1: field nmae not found",
-		"callers: -1":                     "callers: -1 is not between 1 and 100000",
+		"name: a\n\ncallers: -1":          "line 3: callers: -1 is not between 1 and 100000",
 		"callers: 1000\nrequests: 100000": "requests: 100000 is not between 1 and 1000",
 		"retries: 101":                    "retries: 101 is not between 0 and 100",
 		"name: a\narrive: soon":           `line 2: "soon" is not a duration such as 500ms, 30s or 5m`,
 		"arrive: 25h":                     "arrive: 25h0m0s is not between 0s and 24h0m0s",
 		"bucket: 1ns":                     "bucket: 1ns is not between 86.4ms",
 		"phases: [{until: 3s}]":           "phase 1: it needs one of status, error, ok and limit, and no more",
-		"phases: [{ok: true}, {ok: true, status: 500}]": "phase 2: it needs one of",
-		"phases: [{status: 200}]":                       "phase 1: status: 200 is not that of a failure",
-		"phases: [{status: 500, from: 3s, until: 2s}]":  "phase 1: until 2s is not after from 3s",
-		"phases: [{status: 500, every: 3s}]":            "phase 1: every and for go together",
-		"phases: [{error: bored}]":                      `phase 1: error: unknown "bored"; it may be refused, reset, dns, silent`,
-		"phases: [{ok: true, body: x}]":                 "phase 1: headers and body need a status",
-		"phases: [{limit: {calls: 3}}]":                 "phase 1: limit: it needs calls, 0 or more, and per",
-		"phases: [{ok: true, key: '#0'}]":               `phase 1: "#0": a place is #1 to #9`,
-		"name: " + strings.Repeat("x", maxText):         "it is longer than",
+		"phases: [{ok: true}, {ok: true, status: 500}]":             "phase 2: it needs one of",
+		"phases: [{status: 200}]":                                   "phase 1: status: 200 is not that of a failure",
+		"phases: [{status: 500, from: 3s, until: 2s}]":              "phase 1: until 2s is not after from 3s",
+		"phases: [{status: 500, every: 3s}]":                        "phase 1: every and for go together",
+		"phases: [{error: bored}]":                                  `phase 1: error: unknown "bored"; it may be refused, reset, dns, silent`,
+		"phases: [{ok: true, body: x}]":                             "phase 1: headers and body need a status",
+		"phases:\n- ok: true\n- limit:\n    calls: 3\n    per: 25h": "line 3: phase 2: limit: it needs calls",
+		"phases:\n- &p\n  ok: true\n- <<: *p\n  from: -1s":          "line 5: phase 2: from: -1s is not",
+		"{\"phases\": [\n{\"ok\": true,\n\"status\": 500}]}":        "line 2: phase 1: it needs one of",
+		"phases: [{ok: true, provider: '#'}]":                       `provider: "#" is no place such as #1`,
+		"phases: [{ok: true, provider: '#01'}]":                     `provider: "#01" is no place such as #1`,
+		"arrive: 12h\nrequests: 3\npause: 5h":                       "line 3: pause: 5h0m0s is more than 4h0m0s",
+		"phases: [{limit: {calls: 3}}]":                             "phase 1: limit: it needs calls, 0 or more, and per",
+		"phases: [{ok: true, key: '#0'}]":                           `line 1: phase 1: key: "#0" is no place such as #1`,
+		"name: " + strings.Repeat("x", maxText):                     "it is longer than",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
@@ -170,6 +176,68 @@ phases:
 			if got.Delay != 10*time.Millisecond {
 				t.Errorf("delay %v", got.Delay)
 			}
+		}
+	}
+}
+
+func TestFits(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, name string
+		place         int
+		want          bool
+	}{
+		{"", "a", 1, true},
+		{"#2", "a", 2, true},
+		{"#2", "a", 12, false},
+		{"#12", "a", 12, true},
+		{"a", "a", 1, true},
+		{"a", "ab", 1, false},
+		{"*", "", 1, true},
+		{"a*", "ab", 1, true},
+		{"a*", "ba", 1, false},
+		{"*b", "ab", 1, true},
+		{"*b", "ba", 1, false},
+		{"a*a", "a", 1, false},
+		{"a*a", "aa", 1, true},
+		{"*key*eu", "my-key-1-eu", 1, true},
+		{"*key*us*", "my-key-1-eu", 1, false},
+		{"a**b", "ab", 1, true},
+	} {
+		if got := fits(tc.pattern, tc.name, tc.place); got != tc.want {
+			t.Errorf("fits(%q, %q, %d): %t", tc.pattern, tc.name, tc.place, got)
+		}
+	}
+}
+
+// TestUpstreamChecks: a phase about nobody is named.
+func TestUpstreamChecks(t *testing.T) {
+	s, err := parse("phases: [{ok: true}, {ok: true, provider: 'a*', key: '#2'}, {ok: true, provider: b, key: k2}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := []Target{{"a", "k1"}, {"a", "k2"}, {"b", "k1"}}
+	want := `phase 3: no key fits provider "b", key "k2"`
+	if err := NewUpstream(s, targets).Check(); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := NewUpstream(s, append(targets, Target{"b", "k2"})).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLimitsApart: the calls of one limit are not counted for the next, though the number of the window be the same.
+func TestLimitsApart(t *testing.T) {
+	s, err := parse("phases: [{until: 10s, limit: {calls: 1, per: 10s}}, {limit: {calls: 1, per: 1m}}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := NewUpstream(s, nil)
+	for i, tc := range []struct {
+		at   time.Duration
+		good bool
+	}{{0, true}, {9 * time.Second, false}, {10 * time.Second, true}, {59 * time.Second, false}, {time.Minute, true}} {
+		if got := u.Answer(Target{"a", "k"}, tc.at); got.Good() != tc.good {
+			t.Errorf("call %d: %+v", i, got)
 		}
 	}
 }

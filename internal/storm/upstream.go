@@ -16,8 +16,10 @@ package storm
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,11 +29,17 @@ import (
 type Upstream struct {
 	scenario *Scenario
 	place    map[Target][2]int // of the provider in the config, and of the key in its provider; from 1
-	spent    map[Target]window
+	spent    map[spender]window
 }
 
 // Target is a key of a provider.
 type Target struct{ Provider, Key string }
+
+// spender is a key under a phase's limit: each limit counts for itself, its windows being its own.
+type spender struct {
+	*Phase
+	Target
+}
 
 // window is how many calls a key has made in one span of its limit.
 type window struct{ n, calls int64 }
@@ -50,7 +58,7 @@ func (o *Outcome) Good() bool { return o.Error == "" && o.Status == http.StatusO
 
 // NewUpstream plays a scenario for these keys, in the order of their config.
 func NewUpstream(s *Scenario, targets []Target) *Upstream {
-	u := &Upstream{scenario: s, place: make(map[Target][2]int), spent: make(map[Target]window)}
+	u := &Upstream{scenario: s, place: make(map[Target][2]int), spent: make(map[spender]window)}
 	providers, keys := make(map[string]int), make(map[string]int)
 	for _, t := range targets {
 		if providers[t.Provider] == 0 {
@@ -65,15 +73,45 @@ func NewUpstream(s *Scenario, targets []Target) *Upstream {
 // Answer is what a call that begins at a time brings.
 func (u *Upstream) Answer(t Target, at time.Duration) Outcome {
 	for i := range u.scenario.Phases {
-		if p := &u.scenario.Phases[i]; p.holds(at) && fits(p.Provider, t.Provider, u.place[t][0]) && fits(p.Key, t.Key, u.place[t][1]) {
+		if p := &u.scenario.Phases[i]; p.holds(at) && u.concerns(p, t) {
 			return u.play(p, t, at)
 		}
 	}
 	return Outcome{Delay: time.Duration(u.scenario.Latency), Status: http.StatusOK}
 }
 
+// fits reports whether a pattern of a phase means the name, or its place. A * stands for any part of a name.
 func fits(pattern, name string, place int) bool {
-	return pattern == "" || pattern == name || pattern == "#"+strconv.Itoa(place)
+	if pattern == "" || pattern == "#"+strconv.Itoa(place) {
+		return true
+	}
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	if last == 0 {
+		return pattern == name
+	}
+	name, ok := strings.CutPrefix(name, parts[0])
+	for _, part := range parts[1:last] { // the first fit of each leaves most to the others
+		var found bool
+		_, name, found = strings.Cut(name, part)
+		ok = ok && found
+	}
+	return ok && strings.HasSuffix(name, parts[last])
+}
+
+// Check says which phase concerns none of the keys, so that a misspelt name is not taken for an outage survived.
+func (u *Upstream) Check() error {
+	for i := range u.scenario.Phases {
+		p := &u.scenario.Phases[i]
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(u.place)), func(t Target) bool { return u.concerns(p, t) }) {
+			return fmt.Errorf("phase %d: no key fits provider %q, key %q", i+1, p.Provider, p.Key)
+		}
+	}
+	return nil
+}
+
+func (u *Upstream) concerns(p *Phase, t Target) bool {
+	return fits(p.Provider, t.Provider, u.place[t][0]) && fits(p.Key, t.Key, u.place[t][1])
 }
 
 func (u *Upstream) play(p *Phase, t Target, at time.Duration) Outcome {
@@ -89,12 +127,13 @@ func (u *Upstream) play(p *Phase, t Target, at time.Duration) Outcome {
 	}
 	if l := p.Limit; l != nil {
 		per := time.Duration(l.Per)
-		w := u.spent[t]
+		by := spender{p, t}
+		w := u.spent[by]
 		if n := int64(at / per); n != w.n {
 			w = window{n: n}
 		}
 		w.calls++
-		u.spent[t] = w
+		u.spent[by] = w
 		if w.calls > int64(l.Calls) {
 			left := per - at%per
 			o.Status = http.StatusTooManyRequests
