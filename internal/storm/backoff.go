@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -95,7 +96,7 @@ func (f Fixture) Rows() []FixtureRow {
 			}
 		}
 		row.Calls = len(row.at)
-		row.Percent = float64(row.Done*1000/f.Callers) / 10
+		row.Percent = math.Round(float64(1000*row.Done)/float64(f.Callers)) / 10
 		rows = append(rows, row)
 	}
 	return rows

@@ -38,7 +38,7 @@ type Run struct {
 	Waited        int64   `json:"waited_ms"`      // in the gateway, all tries together
 	LongestWait   int64   `json:"longest_wait_ms"`
 	FirstAfter    int64   `json:"first_after_ms"` // from the outage's end to the first success; -1: none, or no end
-	FullAfter     int64   `json:"full_after_ms"`  // to the second from which on no try fails; -1: none
+	FullAfter     int64   `json:"full_after_ms"`  // to the second from which on no try fails, but not before that success; -1: none
 	Last          int64   `json:"last_ms"`        // when the last call began
 	Bucket        int64   `json:"bucket_ms"`
 	Good          []int   `json:"good"` // calls that succeed, by the bucket in which they begin
@@ -60,6 +60,7 @@ type Recorder struct {
 	run      Run
 	scenario *Scenario
 	probing  map[Target]int
+	waited   time.Duration // of all tries; in whole milliseconds of each a good part would be lost
 	bad      []int // tries that did not end well, by the second after the outage in which they ended
 	served   int   // the second of the last that did
 }
@@ -106,7 +107,7 @@ func (r *Recorder) Request(result Result) {
 // Try counts a try that has ended, and the time that it waited in the gateway.
 func (r *Recorder) Try(at time.Duration, result Result, waited time.Duration) {
 	r.run.Tries++
-	r.run.Waited += waited.Milliseconds()
+	r.waited += waited
 	r.run.LongestWait = max(r.run.LongestWait, waited.Milliseconds())
 	if result == Refused {
 		r.run.Refused++
@@ -133,8 +134,9 @@ func (r *Recorder) Try(at time.Duration, result Result, waited time.Duration) {
 func (r *Recorder) Run() *Run {
 	run := r.run
 	run.Amplification = float64(run.Calls) / float64(max(run.Requests, 1))
+	run.Waited = r.waited.Milliseconds()
 	if r.served >= len(r.bad) {
-		run.FullAfter = int64(len(r.bad)) * 1000
+		run.FullAfter = max(int64(len(r.bad))*1000, run.FirstAfter)
 	}
 	run.Good, run.Bad = slices.Clone(run.Good), slices.Clone(run.Bad)
 	return &run

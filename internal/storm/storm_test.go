@@ -43,8 +43,19 @@ func TestBackoff(t *testing.T) {
 	if err := Backoff.WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
-	if line := "exponential, jitter, budget  480    94 (78.3 %)  120   2438 ms"; !strings.Contains(table.String(), line) {
-		t.Errorf("no %q in\n%s", line, table.String())
+	const text = `120 callers at once; the upstream is back after 2000 ms; 4 attempts within 2500 ms; buckets of 100 ms; seed 107
+
+SCHEDULE                     CALLS  DONE         PEAK  LAST
+immediate retry              480    0 (0.0 %)    480   0 ms
+exponential, no jitter       480    0 (0.0 %)    120   1750 ms
+exponential, jitter, budget  480    94 (78.3 %)  120   2438 ms
+`
+	if table.String() != text {
+		t.Errorf("it prints\n%s", table.String())
+	}
+	third := Fixture{Callers: 3, BackAt: 250, Attempts: 2, Bucket: 100, Budget: 400, Seed: 1}
+	if got := third.Rows()[2]; got.Done != 2 || got.Percent != 66.7 {
+		t.Errorf("%+v: 2 of 3 are 66.7 %%", got)
 	}
 	other := Backoff
 	other.Seed++
@@ -262,9 +273,20 @@ func TestRecorder(t *testing.T) {
 	r.Request(Failed)
 	got := r.Run()
 	if got.Calls != 5 || got.Peak != 3 || got.Amplification != 2.5 || got.Probes != 2 || got.AtOnce != 1 || got.Done != 1 || got.Failed != 1 || got.Refused != 1 || got.Tries != 4 ||
-		got.Waited != 1000 || got.LongestWait != 700 || got.FirstAfter != 2500 || got.FullAfter != 2000 || got.Last != 2500 ||
+		got.Waited != 1000 || got.LongestWait != 700 || got.FirstAfter != 2500 || got.FullAfter != 2500 || got.Last != 2500 ||
 		len(got.Good) != 26 || got.Good[25] != 1 || got.Bad[0] != 3 || got.Bad[1] != 1 {
 		t.Errorf("%+v", got)
+	}
+	r.Try(6*time.Second, Failed, 0)
+	r.Try(7100*time.Millisecond, Done, 0)
+	if got := r.Run(); got.FirstAfter != 2500 || got.FullAfter != 5000 {
+		t.Errorf("first after %d, full after %d", got.FirstAfter, got.FullAfter)
+	}
+	for range 1000 {
+		r.Try(7100*time.Millisecond, Done, 900*time.Microsecond)
+	}
+	if got := r.Run().Waited; got != 1900 {
+		t.Errorf("waited %d ms, want 1900", got)
 	}
 	r.Try(9*time.Second, Failed, 0)
 	if got := r.Run().FullAfter; got != -1 {
