@@ -34,6 +34,7 @@ const (
 	marginTop   = 64
 	panelGap    = 44
 	maxBars     = 180
+	maxTitle    = 100 // characters that fit
 
 	colourGood   = "#0072b2"
 	colourBad    = "#d55e00"
@@ -49,7 +50,7 @@ func Plot(w io.Writer, title string, s *Scenario, runs []*Run) error {
 	for _, r := range runs {
 		buckets = max(buckets, len(r.Good))
 	}
-	p.merge = (buckets + maxBars - 1) / maxBars
+	p.merge = int((niceTime(time.Duration(buckets)*p.bucket/maxBars) + p.bucket - 1) / p.bucket)
 	p.bars = (buckets + p.merge - 1) / p.merge
 	p.span = time.Duration(p.bars*p.merge) * p.bucket
 	for _, r := range runs {
@@ -59,8 +60,12 @@ func Plot(w io.Writer, title string, s *Scenario, runs []*Run) error {
 		}
 	}
 	height := marginTop + len(runs)*(panelHeight+panelGap)
-	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" fill="%s">`, plotWidth, height, colourText)
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12" fill="%s">`, plotWidth, height, colourText)
+	p.printf("<title>%s</title>", escaped(title))
 	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`, plotWidth, height)
+	if shown := []rune(title); len(shown) > maxTitle {
+		title = string(shown[:maxTitle-1]) + "…"
+	}
 	p.text(marginLeft, 22, "start", 15, title)
 	p.legend()
 	for i, r := range runs {
@@ -82,9 +87,13 @@ type plot struct {
 func (p *plot) printf(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 func (p *plot) text(x, y float64, anchor string, size int, text string) {
+	p.printf(`<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`, x, y, anchor, size, escaped(text))
+}
+
+func escaped(text string) string {
 	var safe strings.Builder
 	_ = xml.EscapeText(&safe, []byte(text)) // a Builder takes everything
-	p.printf(`<text x="%.1f" y="%.1f" text-anchor="%s" font-size="%d">%s</text>`, x, y, anchor, size, safe.String())
+	return safe.String()
 }
 
 func (p *plot) legend() {
@@ -96,7 +105,7 @@ func (p *plot) legend() {
 		p.text(x+18, 44, "start", 12, entry.text)
 		x += 150
 	}
-	p.text(plotWidth-marginRight, 44, "end", 12, fmt.Sprintf("calls per %v", time.Duration(p.merge)*p.bucket))
+	p.text(plotWidth-marginRight, 44, "end", 12, "calls per "+strings.NewReplacer("m0s", "m", "h0m0s", "h").Replace((time.Duration(p.merge)*p.bucket).String()))
 }
 
 // sums are the calls in one bar.
@@ -113,11 +122,11 @@ func (p *plot) panel(y int, s *Scenario, r *Run) {
 	const width = plotWidth - marginLeft - marginRight
 	x := func(at time.Duration) float64 { return marginLeft + width*float64(at)/float64(p.span) }
 	bottom := float64(y + panelHeight)
-	step := niceStep(float64(p.top)/3, 1)
+	step := niceStep(float64(p.top) / 3)
 	scale := math.Max(step, math.Ceil(float64(p.top)/step)*step)
 	tall := func(n float64) float64 { return panelHeight * n / scale }
 
-	p.text(marginLeft, float64(y-6), "start", 13, fmt.Sprintf("%s: %d calls", r.Name, r.Calls))
+	p.text(marginLeft, float64(y-6), "start", 13, fmt.Sprintf("%s: %d calls, at most %d in %v", r.Name, r.Calls, r.Peak, p.bucket))
 	if from, to, some := s.outage(p.span); some {
 		p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x(from), y, x(to)-x(from), panelHeight, colourOutage)
 	}
@@ -140,10 +149,29 @@ func (p *plot) panel(y int, s *Scenario, r *Run) {
 			}
 		}
 	}
-	tick := niceStep(p.span.Seconds()/8, 0.1)
-	for t := 0.0; t <= p.span.Seconds()+1e-9; t += tick {
-		p.text(x(time.Duration(t*float64(time.Second))), bottom+16, "middle", 11, fmt.Sprintf("%g s", math.Round(t*10)/10))
+	tick, unit, name := niceTime(p.span/8), time.Second, "s"
+	switch {
+	case tick >= time.Hour:
+		unit, name = time.Hour, "h"
+	case tick >= time.Minute:
+		unit, name = time.Minute, "min"
 	}
+	for t := time.Duration(0); t <= p.span; t += tick {
+		p.printf(`<line x1="%.1f" x2="%.1[1]f" y1="%.1f" y2="%.1f" stroke="%s"/>`, x(t), bottom, bottom+4, colourLine)
+		p.text(x(t), bottom+16, "middle", 11, fmt.Sprintf("%g %s", float64(t)/float64(unit), name))
+	}
+}
+
+// niceTime is the next larger of the spans in which people think.
+func niceTime(least time.Duration) time.Duration {
+	const ms, s, m = time.Millisecond, time.Second, time.Minute
+	nice := [...]time.Duration{100 * ms, 200 * ms, 500 * ms, s, 2 * s, 5 * s, 10 * s, 20 * s, 30 * s, m, 2 * m, 5 * m, 10 * m, 15 * m, 30 * m, 60 * m, 120 * m}
+	for _, d := range nice {
+		if d >= least {
+			return d
+		}
+	}
+	return 3 * time.Hour
 }
 
 // outage is from when to when it lasts, as far as it is shown.
@@ -158,12 +186,12 @@ func (s *Scenario) outage(span time.Duration) (from, to time.Duration, some bool
 	return from, to, from < to
 }
 
-// niceStep is the next larger of 1, 2 and 5 times a power of ten, and at least a least.
-func niceStep(step, least float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(math.Max(step, least))))
+// niceStep is the next larger of 1, 2 and 5 times a power of ten, and at least 1.
+func niceStep(step float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(math.Max(step, 1))))
 	for _, m := range [...]float64{1, 2, 5} {
 		if m*power >= step {
-			return math.Max(m*power, least)
+			return m * power
 		}
 	}
 	return 10 * power

@@ -61,8 +61,8 @@ type Recorder struct {
 	scenario *Scenario
 	probing  map[Target]int
 	waited   time.Duration // of all tries; in whole milliseconds of each a good part would be lost
-	bad      []int // tries that did not end well, by the second after the outage in which they ended
-	served   int   // the second of the last that did
+	bad      []int         // tries that did not end well, by the second after the outage in which they ended
+	served   int           // the second of the last that did
 }
 
 // NewRecorder begins to count for a run.

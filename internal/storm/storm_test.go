@@ -329,9 +329,21 @@ func TestPlot(t *testing.T) {
 			}
 		}
 	}
-	for _, tc := range [][3]float64{{0, 1, 1}, {1.2, 1, 2}, {3, 1, 5}, {7, 1, 10}, {130, 1, 200}, {0.03, 0.1, 0.1}} {
-		if got := niceStep(tc[0], tc[1]); got != tc[2] {
-			t.Errorf("niceStep(%v, %v) is %v, want %v", tc[0], tc[1], got, tc[2])
+	for least, want := range map[time.Duration]time.Duration{
+		0:                      100 * time.Millisecond,
+		300 * time.Millisecond: 500 * time.Millisecond,
+		12 * time.Second:       20 * time.Second,
+		31 * time.Second:       time.Minute,
+		40 * time.Minute:       time.Hour,
+		maxTime / 8:            3 * time.Hour,
+	} {
+		if got := niceTime(least); got != want {
+			t.Errorf("niceTime(%v) is %v, want %v", least, got, want)
+		}
+	}
+	for _, tc := range [][2]float64{{0, 1}, {1.2, 2}, {3, 5}, {7, 10}, {130, 200}} {
+		if got := niceStep(tc[0]); got != tc[1] {
+			t.Errorf("niceStep(%v) is %v, want %v", tc[0], got, tc[1])
 		}
 	}
 }
