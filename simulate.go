@@ -91,6 +91,9 @@ func simulateStorm(config []byte, scenario *storm.Scenario, seed uint64, name st
 		s.targets = append(s.targets, storm.Target{Provider: c.provider.name, Key: c.name})
 	}
 	s.upstream = storm.NewUpstream(scenario, s.targets)
+	if err := s.upstream.Check(); err != nil {
+		return nil, err
+	}
 	if err := s.word(h.pool); err != nil {
 		return nil, err
 	}
@@ -235,6 +238,8 @@ func (t *simulatedTry) retried(stubborn bool) bool {
 		return false
 	}
 	switch t.w.status {
+	case 0: // no answer: the connection failed
+		return true
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return true
 	}
@@ -371,9 +376,10 @@ func (c *credential) probing() bool {
 // call is an upstream call.
 func (s *simulation) call(t *simulatedTry, ctx context.Context, to storm.Target) (*http.Response, error) {
 	o := s.upstream.Answer(to, s.now())
-	s.recorder.Call(s.now(), o.Good())
 	t.calls++
 	begun := s.clock.Now()
+	// A call that is given up is no success, whatever would have come of it.
+	defer func(at time.Duration) { s.recorder.Call(at, o.Good() && ctx.Err() == nil) }(s.now())
 	if o.Error == storm.ErrorSilent {
 		o.Delay = noDeadline
 	}
