@@ -257,8 +257,8 @@ func loadCaddyfile(admin, sites string) error {
 	servers {
 		protocols h1 h2c
 	}
-}
-%s`, admin, sites)
+%s}
+%s`, admin, subscriptions(), sites)
 	b, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(config), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		return err

@@ -1,0 +1,285 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//	http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+package llmfailover
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// scrape asks for the metrics of this handler.
+func (s *server) scrape() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	text := s.ask(http.MethodGet, "/metrics").want(http.StatusOK).body
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for name := range families {
+		if !strings.HasPrefix(name, "llm_failover_") {
+			delete(families, name)
+		}
+	}
+	return families
+}
+
+// metric sums the series of a family whose labels hold all pairs.
+func metric(families map[string]*dto.MetricFamily, name string, pairs ...string) (sum float64) {
+	for _, m := range families["llm_failover_"+name].GetMetric() {
+		labels := make(map[string]string)
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		fits := true
+		for i := 0; i < len(pairs); i += 2 {
+			fits = fits && labels[pairs[i]] == pairs[i+1]
+		}
+		if fits {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+// series counts all series.
+func series(families map[string]*dto.MetricFamily) (n int) {
+	for _, f := range families {
+		n += len(f.GetMetric())
+	}
+	return n
+}
+
+// metricsPool is a site whose pool no other test has, so that its counters begin at zero.
+func metricsPool(t *testing.T, address, lines string) string {
+	t.Helper()
+	return "llm_failover " + address + " {\npool " + strings.ToLower(t.Name()) + "\n" + keysOf("k1", "k2") + lines + "\n}"
+}
+
+// TestMetricsAddUp: what is counted is what the upstream saw and the callers got, to the unit, also after reloads.
+func TestMetricsAddUp(t *testing.T) {
+	const path = "/v1/chat/completions"
+	a := newUpstream(t)
+	site := metricsPool(t, a.URL, `retry {
+			backoff 1ms
+			max_retries 1
+		}
+		circuit {
+			threshold 1000
+		}
+		models {
+			m-*
+		}`)
+	s := serve(t, site)
+	usage := says(200, `{"object":"chat.completion","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":11,"completion_tokens":31}}`)
+	f := &families[0]
+	calls := map[string]int{}
+	round := func() {
+		a.forget()
+		a.on("k1", ok, usage, fails(500, "oops"), fails(500, "oops"), fails(400, "bad"), events(f.begin, f.text("x"), cut{}), ok)
+		a.on("k2", ok, fails(500, "oops"), ok)
+		s.post(path, chat("m-1")).want(200)
+		s.post(path, chat("m-2")).want(200)
+		s.post(path, chat("m-3")).want(200) // k1 fails, k2 serves
+		s.post(path, chat("m-4")).want(500) // both fail
+		s.post(path, chat("m-5")).want(400)
+		s.post(path, chat("m-6", streaming)).wantAborted()
+		s.post(path, chat("other")).want(404)
+		for _, c := range a.asked("") {
+			calls[c.key]++
+		}
+	}
+	check := func(n float64) {
+		t.Helper()
+		// An answer can be here while its request still counts as under way.
+		var got map[string]*dto.MetricFamily
+		eventually(t, "all have ended", func() bool {
+			got = s.scrape()
+			return metric(got, "requests_total") == n*7 && metric(got, "calls_in_flight") == 0
+		})
+		for _, w := range []struct {
+			want  float64
+			name  string
+			pairs []string
+		}{
+			{n * 7, "requests_total", nil},
+			{n * 2, "requests_total", []string{"outcome", "ok"}},
+			{n * 1, "requests_total", []string{"outcome", "ok_after_failover"}},
+			{n * 2, "requests_total", []string{"outcome", "failed"}},
+			{n * 1, "requests_total", []string{"outcome", "failed_after_content"}},
+			{n * 1, "requests_total", []string{"outcome", "refused"}},
+			{0, "requests_total", []string{"outcome", "canceled"}},
+			{float64(calls["k1"]), "attempts_total", []string{"key", "k1"}},
+			{float64(calls["k2"]), "attempts_total", []string{"key", "k2"}},
+			{n * 3, "attempts_total", []string{"class", "server_error"}},
+			{n * 1, "attempts_total", []string{"class", "bad_request"}},
+			{n * 2, "failovers_total", []string{"key", "k1", "class", "server_error"}},
+			{n * 11, "tokens_total", []string{"model", "m-*", "type", "input"}},
+			{n * 31, "tokens_total", []string{"model", "m-*", "type", "output"}},
+			{n * 4, "first_content_seconds", nil},
+			{n * 7, "request_seconds", nil},
+			{n * 4, "overhead_seconds", nil},
+			{2, "key_status", []string{"status", "available"}},
+			{0, "calls_in_flight", nil},
+			{0, "held_bytes", nil},
+		} {
+			if value := metric(got, w.name, w.pairs...); value != w.want {
+				t.Errorf("%s%v is %v, want %v", w.name, w.pairs, value, w.want)
+			}
+		}
+		if waited := metric(got, "wait_seconds_total", "kind", waitBackoff); waited < n*0.002 || waited > n*0.01 {
+			t.Errorf("waited %v s", waited)
+		}
+	}
+	round()
+	check(1)
+	s.reload(site + "\n# again")
+	round()
+	check(2)
+	if s.load(site+"\nnonsense") == nil {
+		t.Error("nonsense was loaded")
+	}
+	round()
+	check(3)
+
+	problems, err := promlint.New(strings.NewReader(s.ask(http.MethodGet, "/metrics").body)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "llm_failover") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// TestMetricsOfState: the gauges are what is known at the time of asking.
+func TestMetricsOfState(t *testing.T) {
+	const path = "/v1/chat/completions"
+	a := newUpstream(t).on("k1", fails(402, "Insufficient balance")).on("k2", limited("Retry-After", "60",
+		"X-Ratelimit-Limit-Requests", "9", "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "30s"))
+	s := serve(t, metricsPool(t, a.URL, "limits {\nmax_in_flight 5 queue 5 10ms\n}"))
+	s.post(path, chat("m"))
+	got := s.scrape()
+	for _, w := range []struct {
+		least, most float64
+		name        string
+		pairs       []string
+	}{
+		{55, 60, "halt_seconds", []string{"account", "k1"}},
+		{0, 0, "halt_seconds", []string{"account", "k2"}},
+		{55, 60, "key_cooldown_seconds", []string{"key", "k2"}},
+		{1, 1, "key_status", []string{"key", "k2", "status", "cooling"}},
+		{1, 1, "circuit_failures", []string{"key", "k2"}},
+		{0, 0, "headroom_remaining", []string{"key", "k2", "limit", "requests"}},
+		{50, 50, "retry_budget_tokens", nil},
+		{1, 1, "benches_total", []string{"key", "k1", "target", "account", "reason", "billing_error"}},
+		{1, 1, "benches_total", []string{"key", "k2", "target", "key", "reason", "rate_limit"}},
+		{0, 0, "requests_in_flight", nil},
+		{0, 0, "queue_length", nil},
+	} {
+		if value := metric(got, w.name, w.pairs...); value < w.least || value > w.most {
+			t.Errorf("%s%v is %v, want %v to %v", w.name, w.pairs, value, w.least, w.most)
+		}
+	}
+	if len(got["llm_failover_headroom_remaining"].GetMetric()) != 1 {
+		t.Error("the headroom of more or less than one limit is told")
+	}
+}
+
+// TestMetricsAreBounded: neither callers nor reloads make series.
+func TestMetricsAreBounded(t *testing.T) {
+	a := newUpstream(t)
+	site := metricsPool(t, a.URL, "models {\nm-*\n*\n}")
+	s := serve(t, site+"\n")
+	p := pools.newest(strings.ToLower(t.Name()))
+	transport := p.providers[0].transport
+	p.providers[0].transport = wholeAnswer{}
+	ask := func(n int) {
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(chat(fmt.Sprint("m-", n))))
+		if err := p.serve(httptest.NewRecorder(), inCaddy(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(0)
+	before := series(s.scrape())
+	for n := range 50_000 {
+		ask(n)
+	}
+	p.providers[0].transport = transport
+	if got := s.scrape(); series(got) != before || metric(got, "requests_total", "pool", p.name) != 50_001 {
+		t.Errorf("%d series after 50,000 models, %d before; %v requests", series(got), before, metric(got, "requests_total", "pool", p.name))
+	}
+	for n := range 100 {
+		s.reload(site + fmt.Sprintf("\n# %d", n))
+	}
+	if got := series(s.scrape()); got != before {
+		t.Errorf("%d series after 100 reloads, %d before", got, before)
+	}
+}
+
+// wholeAnswer is an upstream that answers at once.
+type wholeAnswer struct{}
+
+func (wholeAnswer) RoundTrip(*http.Request) (*http.Response, error) {
+	body := `{"object":"chat.completion","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}, nil
+}
+
+// TestMetricsOfTwoSites: a site with two addresses is one pool, and two pools are told apart.
+func TestMetricsOfTwoSites(t *testing.T) {
+	a := newUpstream(t)
+	admin, one, two, three := freeAddress(t), freeAddress(t), freeAddress(t), freeAddress(t)
+	pool := func(name string) string {
+		return "llm_failover " + a.URL + " {\npool " + strings.ToLower(t.Name()) + name + "\n" + keysOf("k1") + "}\n"
+	}
+	s := serve(t, "respond hello")
+	if err := loadCaddyfile(admin, fmt.Sprintf("http://%s, http://%s {\n%s}\nhttp://%s {\n%s}\n", one, two, pool("a"), three, pool("b"))); err != nil {
+		t.Fatal(err)
+	}
+	s.admin = admin
+	for _, address := range []string{one, two, three} {
+		s.url = "http://" + address
+		s.post("/v1/chat/completions", chat("m")).want(200)
+	}
+	got := s.scrape()
+	name := strings.ToLower(t.Name())
+	if a, b := metric(got, "requests_total", "pool", name+"a"), metric(got, "requests_total", "pool", name+"b"); a != 2 || b != 1 {
+		t.Errorf("%v and %v requests, want 2 and 1", a, b)
+	}
+}
+
+// TestMetricsRegisterOnce: a second handler of the pool shares the first one's.
+func TestMetricsRegisterOnce(t *testing.T) {
+	p := testPool(t, &Handler{Providers: []*Provider{testProvider("a", "k1")}})
+	registry := prometheus.NewPedanticRegistry()
+	for range 2 {
+		if err := newMetrics(p).register(registry); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}
