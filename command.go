@@ -40,7 +40,7 @@ func init() {
 		Usage: "<command>",
 		Short: "Commands of the llm_failover handler",
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(classifyCommand(), simulateCommand())
+			cmd.AddCommand(append(operateCommands(), classifyCommand(), simulateCommand(), statusCommand(), runCommand())...)
 		},
 	})
 }
