@@ -414,7 +414,7 @@ func (f *failover) deliver(x *exchange) error {
 		if f.in.route.JSON || f.in.route.Generates {
 			used.Look(f.in.route.Dialect, x.held.data)
 		}
-		x.visit.used(f.in.model, used)
+		x.used(f.in.model, used)
 		body := x.visit.secret.scrub(x.held.data)
 		if f.in.Method != http.MethodHead && x.response.StatusCode >= 200 && x.response.StatusCode != http.StatusNoContent && x.response.StatusCode != http.StatusNotModified {
 			h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -427,7 +427,7 @@ func (f *failover) deliver(x *exchange) error {
 		x: x, w: f.w, flusher: http.NewResponseController(f.w),
 		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
 	}
-	defer func() { x.visit.used(f.in.model, r.usage) }()
+	defer func() { x.used(f.in.model, r.usage) }()
 	// From here on a failure is a new one, also of a key that has just proved itself.
 	x.visit.charged, x.visit.started = false, sequence.Load()
 	var err error
@@ -461,6 +461,7 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
 	f.outcome = outcomeBroken
+	x.trace.judged(f.verdict, x.status())
 	x.visit.record(f.verdict, 0, f.othersCanServe, now)
 	x.visit.emit(change{event: eventStreamFailed, target: targetKey, reason: f.verdict.Class})
 	f.logBrokenOff(x, r)

@@ -39,6 +39,7 @@ type exchange struct {
 	reused   bool        // its connection had served before
 	answered atomic.Bool // a byte of an answer has come; told by the connection's goroutine
 
+	trace    *attemptSpan
 	content  span           // when the next content must have come
 	response *http.Response // nil if none came
 	err      error          // why none came, or why it broke off
@@ -46,10 +47,12 @@ type exchange struct {
 	answer // what was held of it
 }
 
-// send asks the visit's key once. It returns when the answer's headers are there or cannot come any more.
-func (p *pool) send(in *inbound, v *visit, deadline time.Time) *exchange {
+// send asks the visit's key once, as the n-th attempt of its request. It returns when the answer's headers are there or cannot come any more.
+func (p *pool) send(in *inbound, v *visit, n int, deadline time.Time) *exchange {
 	x := &exchange{visit: v, clock: p.clock, begun: p.clock.Now()}
-	x.ctx, x.cancel = context.WithCancelCause(in.Context())
+	ctx, traced := beginSpan(in.Context(), in, v, n)
+	x.trace = traced
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	x.dog.clock, x.dog.cancel = x.clock, x.cancel
 	v.started = sequence.Load()
 	v.facts.attempts.Add(1)
@@ -94,6 +97,7 @@ func (x *exchange) roundTrip(in *inbound) {
 		x.err = err
 		return
 	}
+	x.trace.inject(x.ctx, req.Header)
 	x.reused = false
 	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{
 		GotConn:              func(info httptrace.GotConnInfo) { x.reused = info.Reused },
@@ -140,6 +144,7 @@ func (x *exchange) close() {
 		x.response.Body.Close()
 	}
 	x.cancel(nil)
+	x.trace.end()
 	x.held.release()
 	x.visit.settle()
 	if x.visit.provider.pool.retired.Load() {

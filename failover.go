@@ -238,7 +238,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	if f.again && f.trace.attempts == 1 { // a repeat, if not one of ours
 		v.provider.facts.budget.take(f.pool.policy.budget, f.pool.clock.Now())
 	}
-	x := f.pool.send(f.in, v, f.deadline)
+	x := f.pool.send(f.in, v, f.trace.attempts, f.deadline)
 	defer x.close()
 	if x.err == nil {
 		x.hold(f.in, &f.pool.policy, f.deadline)
@@ -257,6 +257,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	f.upstream += now.Sub(x.begun)
 	f.verdict = f.classify(x, now)
+	x.trace.judged(f.verdict, x.status())
 	if !f.verdict.Failed() {
 		v.served.Inc()
 		v.recordSuccess(now)

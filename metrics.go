@@ -219,20 +219,22 @@ func (b bench) left(now time.Time) float64 {
 }
 
 // used adds to the tokens that answers took. The model is told as the config names it, not as the caller does.
-func (v *visit) used(model string, u dialect.Usage) {
+func (x *exchange) used(model string, u dialect.Usage) {
+	x.trace.used(u)
 	if u == (dialect.Usage{}) {
 		return
 	}
 	name := ""
-	for _, m := range v.provider.config.Models {
+	for _, m := range x.visit.provider.config.Models {
 		if matches(m.Asked, model) {
 			name = m.Asked
 			break
 		}
 	}
-	tokens := v.provider.pool.counters.tokens
-	tokens.WithLabelValues(v.provider.name, name, "input").Add(float64(u.Input))
-	tokens.WithLabelValues(v.provider.name, name, "output").Add(float64(u.Output))
+	p := x.visit.provider
+	tokens := p.pool.counters.tokens
+	tokens.WithLabelValues(p.name, name, "input").Add(float64(u.Input))
+	tokens.WithLabelValues(p.name, name, "output").Add(float64(u.Output))
 }
 
 // timed adds to the seconds that requests waited.
