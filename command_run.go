@@ -41,7 +41,6 @@ import (
 const defaultListen = "127.0.0.1:8080"
 
 func runCommand() *cobra.Command {
-	var named gatewayProviders
 	cmd := &cobra.Command{
 		Use:   "run --provider <name|url> --key-env <variable...> [--provider …] [--listen <address>] [--access-log] [--debug] | --demo",
 		Short: "A gateway without a config file",
@@ -69,18 +68,16 @@ such as HTTPS or asking callers who they are, write a Caddyfile.
 `,
 		Args: cobra.NoArgs,
 		RunE: caddycmd.WrapCommandFuncForCobra(func(fs caddycmd.Flags) (int, error) {
-			err := runGateway(os.Stdout, &gateway{
-				named: named, demo: fs.Bool("demo"), listen: fs.String("listen"),
-				accessLog: fs.Bool("access-log"), debug: fs.Bool("debug"),
-			})
-			if err != nil {
+			caddy.TrapSignals()
+			if err := runGateway(os.Stdout, gatewayFrom(fs)); err != nil {
 				return exitCode(err)
 			}
 			select {}
 		}),
 	}
-	cmd.Flags().VarP(providerFlag{&named}, "provider", "p", "A provider's name, or its base URL (may be repeated)")
-	cmd.Flags().VarP(keyFlag{&named}, "key-env", "k", "The environment variable with the key of the provider before (may be repeated)")
+	named := new(gatewayProviders)
+	cmd.Flags().VarP(providerFlag{named}, "provider", "p", "A provider's name, or its base URL (may be repeated)")
+	cmd.Flags().VarP(keyFlag{named}, "key-env", "k", "The environment variable with the key of the provider before (may be repeated)")
 	cmd.Flags().StringP("listen", "l", defaultListen, "Where to listen; without a host on 127.0.0.1")
 	cmd.Flags().Bool("demo", false, "Use a pretended provider")
 	cmd.Flags().Bool("access-log", false, "Log requests")
@@ -231,6 +228,14 @@ type gateway struct {
 	demo      bool
 	accessLog bool
 	debug     bool
+}
+
+func gatewayFrom(fs caddycmd.Flags) *gateway {
+	var named gatewayProviders
+	if f, ok := fs.Lookup("provider").Value.(providerFlag); ok {
+		named = *f.all
+	}
+	return &gateway{named, fs.String("listen"), fs.Bool("demo"), fs.Bool("access-log"), fs.Bool("debug")}
 }
 
 // config is the gateway's config. It holds the names of secrets only.
@@ -400,7 +405,6 @@ func runGateway(w io.Writer, g *gateway) error {
 	if err := checkFree(caddy.DefaultAdminListen, "that is for the admin API; choose another address with the environment variable CADDY_ADMIN"); err != nil {
 		return err
 	}
-	caddy.TrapSignals()
 	if err := caddy.Run(config); err != nil {
 		return err
 	}

@@ -85,7 +85,12 @@ under way are not touched.
 			Use:   c.action + " " + c.what + " [--address <address>] [--config <file> [--adapter <name>]]",
 			Short: c.short,
 			Long:  c.long,
-			Args:  cobra.ExactArgs(1),
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return fmt.Errorf("name what to %s: %s", c.action, c.what)
+				}
+				return nil
+			},
 			RunE: caddycmd.WrapCommandFuncForCobra(func(fs caddycmd.Flags) (int, error) {
 				return exitCode(operate(os.Stdout, fs, c.action))
 			}),
@@ -128,7 +133,7 @@ func runStatus(fs caddycmd.Flags) (int, error) {
 	}())
 }
 
-func operate(w *os.File, fs caddycmd.Flags, action string) error {
+func operate(w io.Writer, fs caddycmd.Flags, action string) error {
 	api, err := adminOf(fs)
 	if err != nil {
 		return err
@@ -249,14 +254,18 @@ func (s *statusScreen) watch(ticks <-chan time.Time) error {
 	return nil
 }
 
-func isTerminal(f *os.File) bool {
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // wantsColours obeys https://no-color.org.
-func wantsColours(f *os.File) bool {
-	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+func wantsColours(w io.Writer) bool {
+	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // SGR codes.

@@ -1,0 +1,413 @@
+// Copyright 2026 The llm_failover Authors
+//
+// Licensed under the Apache License, Version 2.0 (the "License");
+// you may not use this file except in compliance with the License.
+// You may obtain a copy of the License at
+//
+//     http://www.apache.org/licenses/LICENSE-2.0
+//
+// Unless required by applicable law or agreed to in writing, software
+// distributed under the License is distributed on an "AS IS" BASIS,
+// WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+// See the License for the specific language governing permissions and
+// limitations under the License.
+
+package llmfailover
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+)
+
+// statesOf draws a pool p with a provider x that has one key, and returns the columns state, reason and until of it.
+func statesOf(t *testing.T, now time.Time, p providerView, k keyView) (lines []string) {
+	t.Helper()
+	if k.Account == "" {
+		k.Account = "k"
+	}
+	if k.Circuit.State == "" {
+		k.Circuit.State = circuitClosed
+	}
+	p.Keys = map[string]keyView{"k": k}
+	table, err := tableOf([]byte(toJSON(t, map[string]any{"pools": map[string]poolView{"p": {map[string]providerView{"x": p}}}})), now, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSuffix(table, "\n"), "\n")[1:] {
+		cells := regexp.MustCompile(`  +`).Split(strings.TrimSpace(line), -1)
+		if len(lines) == 0 {
+			if len(cells) != len(statusHead) {
+				t.Fatalf("%d columns in %q", len(cells), line)
+			}
+			cells = cells[stateColumn : stateColumn+3]
+		}
+		lines = append(lines, strings.Join(cells, "|"))
+	}
+	return lines
+}
+
+func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
+	now := time.Date(2026, 5, 1, 3, 0, 0, 0, time.Local)
+	b := func(reason Class, left time.Duration) *benchView {
+		return &benchView{Reason: reason, Since: now.Add(-time.Minute), Until: now.Add(left), Remaining: left.Milliseconds(), Strikes: 1}
+	}
+	soon := now.Add(30 * time.Second)
+	failed := &errorView{Class: Timeout, At: now.Add(-90 * time.Second)}
+	many := make(map[string]benchView)
+	for i := range 9 {
+		many[fmt.Sprint("m", i)] = *b(ModelUnavailable, time.Minute)
+	}
+	for _, tc := range []struct {
+		name     string
+		provider providerView
+		key      keyView
+		want     []string
+	}{
+		{"nothing", providerView{}, keyView{Status: "available"}, []string{"available|-|-"}},
+		{
+			"a halted provider", providerView{Status: "halted", Halt: b(ProviderUnavailable, time.Minute)}, keyView{Status: "available"},
+			[]string{"provider halted|provider_unavailable|03:01:00 (1m)"},
+		},
+		{
+			"the halt of its own account", providerView{Accounts: map[string]accountView{"k": {Halt: b(BillingError, 59*time.Second)}}}, keyView{Status: "available"},
+			[]string{"account halted|billing_error|03:00:59 (59s)"},
+		},
+		{
+			"the halt of a shared account", providerView{Accounts: map[string]accountView{"team": {Halt: b(BillingError, time.Minute)}}}, keyView{Status: "available", Account: "team"},
+			[]string{"account team halted|billing_error|03:01:00 (1m)"},
+		},
+		{
+			"a provider that is halted since all its accounts are",
+			providerView{Status: "halted", Halt: b(BillingError, time.Minute), Accounts: map[string]accountView{"k": {Halt: b(BillingError, time.Minute)}}},
+			keyView{Status: "available"}, []string{"account halted|billing_error|03:01:00 (1m)"},
+		},
+		{
+			"another account's halt", providerView{Accounts: map[string]accountView{"other": {Halt: b(BillingError, time.Minute)}}}, keyView{Status: "available"},
+			[]string{"available|-|-"},
+		},
+		{"a rejected key", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 10*time.Minute)}, []string{"rejected|auth_error|03:10:00 (10m)"}},
+		{
+			"a rejected key that is due", providerView{}, keyView{Status: "rejected", LastError: &errorView{Class: AuthError, Status: 401, At: now}},
+			[]string{"rejected|auth_error|the next request"},
+		},
+		{
+			"an open circuit", providerView{}, keyView{Status: "open", Circuit: circuitView{circuitOpen, 3, &soon}, LastError: failed},
+			[]string{"open|timeout|03:00:30 (30s)"},
+		},
+		{
+			"a circuit that wants a probe", providerView{}, keyView{Status: "half_open", Circuit: circuitView{circuitHalfOpen, 3, &now}, LastError: failed},
+			[]string{"half_open|timeout|the next request"},
+		},
+		{"a cooldown", providerView{}, keyView{Status: "cooling", Cooldown: b(RateLimit, 90*time.Minute)}, []string{"cooling|rate_limit|04:30:00 (1h30m)"}},
+		{
+			"a cooling account", providerView{Accounts: map[string]accountView{"team": {Cooldown: b(RateLimit, 48*time.Hour)}}}, keyView{Status: "cooling", Account: "team"},
+			[]string{"account team cooling|rate_limit|2026-05-03 03:00:00 (48h)"},
+		},
+		{"a disabled key", providerView{}, keyView{Status: "disabled"}, []string{"disabled|by an operator|enabled"}},
+		{
+			"a model", providerView{}, keyView{Status: "available", Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)}},
+			[]string{"available|-|-", "model big benched|model_unavailable|03:01:00 (1m)"},
+		},
+		{
+			"many models", providerView{}, keyView{Status: "available", Models: many},
+			[]string{
+				"available|-|-", "model m0 benched|model_unavailable|03:01:00 (1m)", "model m1 benched|model_unavailable|03:01:00 (1m)",
+				"model m2 benched|model_unavailable|03:01:00 (1m)", "6 more models benched|-|-",
+			},
+		},
+		{
+			"a model's name that would steer the terminal", providerView{},
+			keyView{Status: "available", Models: map[string]benchView{"a\x1b[2J\nb" + strings.Repeat("c", 99): *b(ModelUnavailable, time.Minute)}},
+			[]string{"available|-|-", `model a\x1b[2J\nb` + strings.Repeat("c", 28) + "… benched|model_unavailable|03:01:00 (1m)"},
+		},
+		{
+			"several things at once", providerView{Halt: b(Overloaded, 5*time.Second), Accounts: map[string]accountView{"k": {Halt: b(BillingError, time.Minute)}}},
+			keyView{
+				Status: "disabled", Rejected: b(AuthError, time.Minute), Circuit: circuitView{circuitOpen, 3, &soon}, LastError: failed, Cooldown: b(RateLimit, time.Second),
+				Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)},
+			},
+			[]string{
+				"disabled|by an operator|enabled", "provider halted|overloaded|03:00:05 (5s)", "account halted|billing_error|03:01:00 (1m)",
+				"rejected|auth_error|03:01:00 (1m)", "open|timeout|03:00:30 (30s)", "cooling|rate_limit|03:00:01 (1s)",
+				"model big benched|model_unavailable|03:01:00 (1m)",
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := statesOf(t, now, tc.provider, tc.key); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestStatusTableIsAligned(t *testing.T) {
+	now := time.Now()
+	answer := []byte(toJSON(t, map[string]any{"pools": map[string]poolView{
+		"b": {map[string]providerView{"ärger": {Keys: map[string]keyView{"k": {
+			Account: "k", Status: "open", Circuit: circuitView{circuitOpen, 3, &now}, InFlight: 7,
+			LastError: &errorView{RateLimit, 429, now.Add(-12 * time.Second)}, Totals: totalsView{12, 3},
+		}}}}},
+		"a-longer-name": {map[string]providerView{"x": {Keys: map[string]keyView{"a": {Account: "a", Status: "available"}, "long-name": {Account: "long-name", Status: "disabled"}}}}},
+	}}))
+	table, err := tableOf(answer, now, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(lines[1], "a-longer-name  x         a ") || !strings.HasPrefix(lines[3], "b              ärger     k ") {
+		t.Errorf("not in order:\n%s", table)
+	}
+	for i, head := range statusHead {
+		at := len([]rune(lines[0][:strings.Index(lines[0], head)]))
+		for _, l := range lines[1:] {
+			if cells := []rune(l); cells[at] == ' ' || i > 0 && cells[at-1] != ' ' {
+				t.Errorf("%s is not aligned:\n%s", head, table)
+			}
+		}
+	}
+	if !strings.Contains(table, "3 of 12") || !strings.Contains(table, "rate_limit 429, 12s ago") {
+		t.Errorf("lacks figures:\n%s", table)
+	}
+	coloured, err := tableOf(answer, now, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(coloured, "\x1b[31mopen\x1b[0m") || !strings.Contains(coloured, "\x1b[32mavailable\x1b[0m") {
+		t.Errorf("no colours: %q", coloured)
+	}
+	if bare := regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(coloured, ""); bare != table {
+		t.Errorf("colours move the columns:\n%s", bare)
+	}
+	if wantsColours(new(bytes.Buffer)) {
+		t.Error("colours for what is no terminal")
+	}
+}
+
+// flagsOf parses a command line.
+func flagsOf(t *testing.T, cmd *cobra.Command, args ...string) caddycmd.Flags {
+	t.Helper()
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return caddycmd.Flags{FlagSet: cmd.Flags()}
+}
+
+func shownStatus(t *testing.T, asJSON bool, args ...string) (string, error) {
+	t.Helper()
+	api, err := adminOf(flagsOf(t, statusCommand(), args...))
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = (&statusScreen{w: &out, api: api, json: asJSON}).show()
+	return string(leaks.look("status", out.Bytes())), err
+}
+
+func TestStatusOfARunningCaddy(t *testing.T) {
+	a := newUpstream(t).on("k1", limited("Retry-After", "20")).on("k2", fails(402, "Insufficient Balance")).on("k3", fails(401, "Incorrect API key provided")).
+		on("k4", says(404, `{"error":{"message":"The model m does not exist","type":"invalid_request_error","code":"model_not_found"}}`))
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1", "k2", "k3", "k4", "k5")+quick+"}")
+	s.post("/v1/chat/completions", chat("m")).want(200, "from-k5")
+
+	file := filepath.Join(t.TempDir(), "Caddyfile")
+	if err := os.WriteFile(file, []byte("{\n\tadmin "+s.admin+"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"--address", s.admin}, {"--config", file}} {
+		table, err := shownStatus(t, false, flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`default +default +k1 +cooling +rate_limit +\S+ \((20|1\d)s\) +1 of 1 +0 +rate_limit 429, `,
+			`default +default +k2 +account halted +billing_error +\S+ \((1m|5\ds)\) +1 of 1 +0 +billing_error 402, `,
+			`default +default +k3 +rejected +auth_error +\S+ \((10m|9m5\ds)\) `,
+			`default +default +k4 +available .*\n +model m benched +model_unavailable +\S+ \((1m|5\ds)\)`,
+			`default +default +k5 +available +- +- +0 of 1 +0 +-\n`,
+		} {
+			if !regexp.MustCompile(want).MatchString(table) {
+				t.Errorf("%s: no %s in\n%s", flags[0], want, table)
+			}
+		}
+	}
+	if text, err := shownStatus(t, true, "--address", s.admin); err != nil || !json.Valid([]byte(text)) || !strings.HasPrefix(text, `{"pools":{"default":`) {
+		t.Error(text, err)
+	}
+}
+
+// operated runs one of the operator's commands.
+func operated(t *testing.T, s *server, action, what string) (string, error) {
+	t.Helper()
+	for _, cmd := range operateCommands() {
+		if cmd.Name() == action {
+			var out bytes.Buffer
+			err := operate(&out, flagsOf(t, cmd, what, "--address", s.admin), action)
+			if err != nil {
+				leaks.look("error", []byte(err.Error()))
+			}
+			return string(leaks.look(action, out.Bytes())), err
+		}
+	}
+	t.Fatal("no command", action)
+	return "", nil
+}
+
+func TestOperatorsCommands(t *testing.T) {
+	a := newUpstream(t).on("k1", fails(402, "Insufficient Balance"), ok)
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1", "k2")+quick+"}\n")
+	post := func(from string) {
+		t.Helper()
+		s.post("/v1/chat/completions", chat("m")).want(200, from)
+	}
+	post("from-k2")
+	for _, step := range []struct{ action, what, shows, serves string }{
+		{"disable", "default/default/k1", `k1 +disabled .*\n +account halted`, "from-k2"},
+		{"reset", "default/default", `k1 +disabled .*\ndefault +default +k2`, "from-k2"},
+		{"enable", "default/default/k1", `k1 +available`, "from-k1"},
+		{"disable", "default/default/k1", `k1 +disabled`, "from-k2"},
+		{"reset", "default", `k1 +disabled`, "from-k2"},
+		{"enable", "default/default/k1", `k1 +available`, "from-k1"},
+		{"reset", "default/default/k1", `k1 +available`, "from-k1"},
+	} {
+		table, err := operated(t, s, step.action, step.what)
+		if err != nil || !regexp.MustCompile(step.shows).MatchString(table) || !strings.HasPrefix(table, "POOL ") {
+			t.Errorf("%s %s: %v, no %s in\n%s", step.action, step.what, err, step.shows, table)
+		}
+		post(step.serves)
+	}
+	for _, tc := range []struct{ action, what, want string }{
+		{"reset", "none", `there is no pool named "none"`},
+		{"reset", "default/none", `there is no provider named "none"`},
+		{"disable", "default/default/n%ne", `there is no key named "n%ne"`},
+		{"disable", "default", `unknown action "disable": use <pool>[/<provider>[/<key>]]/reset, <pool>/<provider>/<key>/disable or …/enable`},
+	} {
+		if table, err := operated(t, s, tc.action, tc.what); err == nil || err.Error() != tc.want || table != "" {
+			t.Errorf("%s %s: %v, want %s", tc.action, tc.what, err, tc.want)
+		}
+	}
+	for _, cmd := range operateCommands() {
+		if err := cmd.Args(cmd, nil); err == nil || !strings.Contains(err.Error(), "name what to "+cmd.Name()+": <pool>") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStatusErrors(t *testing.T) {
+	s := serve(t, "respond hello")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	garbled := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	defer garbled.Close()
+	for name, tc := range map[string]struct{ address, want string }{
+		"no pool":         {s.admin, "has no llm_failover pool"},
+		"nobody there":    {freeAddress(t), "no answer from Caddy's admin API at"},
+		"no address":      {"127.0.0.1:1-9", "invalid admin address"},
+		"without us":      {strings.TrimPrefix(other.URL, "http://"), "does not know llm_failover"},
+		"something else":  {strings.TrimPrefix(garbled.URL, "http://"), "cannot be read"},
+		"a missing file":  {"", "none.json"},
+		"another message": {strings.TrimPrefix(refuses(t), "http://"), "HTTP 403: go away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := []string{"--address", tc.address}
+			if tc.address == "" {
+				flags = []string{"--config", filepath.Join(t.TempDir(), "none.json")}
+			}
+			text, err := shownStatus(t, false, flags...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || text != "" {
+				t.Errorf("%v, want %s", err, tc.want)
+			}
+			if code, _ := exitCode(err); code == caddy.ExitCodeSuccess {
+				t.Error("exit code 0")
+			}
+		})
+	}
+}
+
+func refuses(t *testing.T) string {
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "go away", http.StatusForbidden) }))
+	t.Cleanup(u.Close)
+	return u.URL
+}
+
+// frames hands on what is written, write by write.
+type frames chan string
+
+func (f frames) Write(b []byte) (int, error) {
+	f <- string(leaks.look("status", b))
+	return len(b), nil
+}
+
+func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		t.Run(fmt.Sprint("in place ", inPlace), func(t *testing.T) {
+			site := pair(newUpstream(t))
+			s := serve(t, site)
+			shown, ticks, ended := make(frames), make(chan time.Time), make(chan error)
+			screen := &statusScreen{w: shown, api: adminClient{s.admin}, inPlace: inPlace}
+			go func() { ended <- screen.watch(ticks) }()
+			next := func() string {
+				ticks <- time.Now()
+				return <-shown
+			}
+			check := func(frame string, has bool, word string) {
+				t.Helper()
+				if strings.Contains(frame, word) != has {
+					t.Errorf("%q in %q: want %t", word, frame, has)
+				}
+			}
+			first := next()
+			check(first, true, "k1")
+			check(first, inPlace, "\x1b[2J")
+			screen.api.address = freeAddress(t) // the goroutine waits for a tick
+			gone := next()
+			screen.api.address = s.admin
+			check(gone, true, "no answer from Caddy's admin API")
+			check(gone, inPlace, "k1") // the last that was seen stays on the screen
+			check(gone, inPlace, "\x1b[H")
+			if s.load("respond hello") != nil {
+				t.Fatal("not loaded")
+			}
+			check(next(), true, "has no llm_failover pool")
+			s.reload(site)
+			again := next()
+			check(again, true, "k1")
+			check(again, false, "no ")
+			check(again, false, "\x1b[2J")
+			close(ticks)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWatchPrintsJSON(t *testing.T) {
+	s := serve(t, pair(newUpstream(t)))
+	var out bytes.Buffer
+	ticks := make(chan time.Time, 2)
+	ticks <- time.Now()
+	ticks <- time.Now()
+	close(ticks)
+	if err := (&statusScreen{w: &out, api: adminClient{s.admin}, json: true}).watch(ticks); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 2 || !json.Valid([]byte(lines[0])) || !json.Valid([]byte(lines[1])) {
+		t.Errorf("want a line of JSON each time, got %q", lines)
+	}
+}
