@@ -257,6 +257,7 @@ func (g *gateway) config() (*caddy.Config, error) {
 		return nil, err
 	}
 	for _, server := range app.Servers {
+		server.Protocols = []string{"h1", "h2c"} // Caddy would warn of the others, which need TLS
 		if g.accessLog && slices.Contains(server.Listen, listen) {
 			server.Logs = new(caddyhttp.ServerLogConfig)
 		}

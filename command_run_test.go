@@ -189,6 +189,9 @@ func TestRunDemo(t *testing.T) {
 	s := serve(t, "respond hello")
 	s.runs(gatewayOf(t, "--demo", "--access-log"))
 	s.post("/v1/chat/completions", chat("demo")).want(200, "The third key answered.")
+	if sink.those("http", "HTTP/2 skipped because it requires TLS") != nil {
+		t.Error("a warning that helps nobody")
+	}
 	s.post("/v1/chat/completions", chat("demo", streaming)).want(200, "The third key ", "[DONE]")
 	s.post("/v1/messages", chat("demo", `,"max_tokens":9`)).want(200, "The third key answered.")
 	eventually(t, "three requests, and not the upstream's", func() bool { return len(sink.those("http.log.access", "handled request")) == 3 })
