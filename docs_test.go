@@ -28,6 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
@@ -166,6 +168,11 @@ func TestDocsAreComplete(t *testing.T) {
 			codeAllHalted, codeAllOpen, codeAllCooling, codeCredentials, codeUnreachable, codeTimeout, codeDeadline, codeExhausted,
 			codeQueueFull, codeModelNotServed, codeInvalidRequest, codeFailedMidStream, codeUpstreamError,
 		},
+		"event":   {eventCircuitOpened, eventCircuitClosed, eventHalted, eventRecovered, eventKeyRejected, eventStreamFailed},
+		"outcome": texts(outcomes[:]),
+		"wait":    {waitSameKey, waitBackoff, waitCooling, waitQueue},
+		"target":  {targetCircuit, targetKey, targetModel, targetAccount, targetProvider},
+		"metric":  metricNames(t),
 		"placeholder": {
 			"{http.llm_failover.pool}", "{http.llm_failover.provider}", "{http.llm_failover.key}", "{http.llm_failover.attempts}",
 			"{http.llm_failover.class}", "{http.llm_failover.model}",
@@ -177,6 +184,17 @@ func TestDocsAreComplete(t *testing.T) {
 			}
 		}
 	}
+}
+
+// metricNames are those of all metrics of a pool.
+func metricNames(t *testing.T) (names []string) {
+	descs := make(chan *prometheus.Desc, 100)
+	newMetrics(testPool(t, &Handler{Providers: []*Provider{testProvider("a", "k1")}})).Describe(descs)
+	close(descs)
+	for d := range descs {
+		names = append(names, regexp.MustCompile(`llm_failover_\w+`).FindString(d.String()))
+	}
+	return names
 }
 
 func texts[T ~string](words []T) []string {
