@@ -461,7 +461,7 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	f.verdict.Hint = string(x.visit.secret.scrub([]byte(f.verdict.Hint)))
 	f.trace.class = f.verdict.Class
 	f.outcome = outcomeBroken
-	x.trace.judged(f.verdict, x.status())
+	x.traced.judged(f.verdict, x.status())
 	x.visit.record(f.verdict, 0, f.othersCanServe, now)
 	x.visit.emit(change{event: eventStreamFailed, target: targetKey, reason: f.verdict.Class})
 	f.logBrokenOff(x, r)

@@ -39,7 +39,7 @@ type exchange struct {
 	reused   bool        // its connection had served before
 	answered atomic.Bool // a byte of an answer has come; told by the connection's goroutine
 
-	trace    *attemptSpan
+	traced   *attemptSpan
 	content  span           // when the next content must have come
 	response *http.Response // nil if none came
 	err      error          // why none came, or why it broke off
@@ -51,7 +51,7 @@ type exchange struct {
 func (p *pool) send(in *inbound, v *visit, n int, deadline time.Time) *exchange {
 	x := &exchange{visit: v, clock: p.clock, begun: p.clock.Now()}
 	ctx, traced := beginSpan(in.Context(), in, v, n)
-	x.trace = traced
+	x.traced = traced
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	x.dog.clock, x.dog.cancel = x.clock, x.cancel
 	v.started = sequence.Load()
@@ -97,7 +97,7 @@ func (x *exchange) roundTrip(in *inbound) {
 		x.err = err
 		return
 	}
-	x.trace.inject(x.ctx, req.Header)
+	x.traced.inject(x.ctx, req.Header)
 	x.reused = false
 	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{
 		GotConn:              func(info httptrace.GotConnInfo) { x.reused = info.Reused },
@@ -144,7 +144,7 @@ func (x *exchange) close() {
 		x.response.Body.Close()
 	}
 	x.cancel(nil)
-	x.trace.end()
+	x.traced.end()
 	x.held.release()
 	x.visit.settle()
 	if x.visit.provider.pool.retired.Load() {

@@ -63,6 +63,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 		extra.Add(zap.Object("llm_failover", &f.trace))
 	}
+	defer f.count()
 	in, err := read(r, &p.bodies)
 	if err != nil {
 		return f.unreadable(r, err)
@@ -79,7 +80,6 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 		defer in.rest.finish(client, r.ProtoMajor == 1)
 	}
 	f.in, f.trace.model = in, in.model
-	defer f.count()
 	f.candidates = candidates{pool: p, dialect: in.route.Dialect, model: in.model, sealed: in.sealed}
 	if p.selection.policy == selectSticky {
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
@@ -257,7 +257,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	f.upstream += now.Sub(x.begun)
 	f.verdict = f.classify(x, now)
-	x.trace.judged(f.verdict, x.status())
+	x.traced.judged(f.verdict, x.status())
 	if !f.verdict.Failed() {
 		v.served.Inc()
 		v.recordSuccess(now)
@@ -383,7 +383,9 @@ func (f *failover) count() {
 		}
 	}
 	f.pool.counters.requests.WithLabelValues(string(f.outcome)).Inc()
-	f.pool.counters.whole.Observe(f.pool.clock.Now().Sub(f.in.arrived).Seconds())
+	if f.in != nil { // else it was never read
+		f.pool.counters.whole.Observe(f.pool.clock.Now().Sub(f.in.arrived).Seconds())
+	}
 }
 
 // answer sends a refusal in whatever form the caller can still be told.

@@ -4,13 +4,14 @@
 // you may not use this file except in compliance with the License.
 // You may obtain a copy of the License at
 //
-//	http://www.apache.org/licenses/LICENSE-2.0
+//     http://www.apache.org/licenses/LICENSE-2.0
 //
 // Unless required by applicable law or agreed to in writing, software
 // distributed under the License is distributed on an "AS IS" BASIS,
 // WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 // See the License for the specific language governing permissions and
 // limitations under the License.
+
 package llmfailover
 
 import (
@@ -281,5 +282,15 @@ func TestMetricsRegisterOnce(t *testing.T) {
 	}
 	if _, err := registry.Gather(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMetricsOfUnread: a request that could not even be read is refused, too.
+func TestMetricsOfUnread(t *testing.T) {
+	a := newUpstream(t)
+	s := serve(t, "request_body {\nmax_size 10\n}\n"+metricsPool(t, a.URL, ""))
+	s.post("/v1/chat/completions", chat("m")).want(413)
+	if got := metric(s.scrape(), "requests_total", "outcome", "refused"); got != 1 {
+		t.Errorf("%v refused", got)
 	}
 }
