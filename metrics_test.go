@@ -289,7 +289,8 @@ func TestMetricsRegisterOnce(t *testing.T) {
 func TestMetricsOfUnread(t *testing.T) {
 	a := newUpstream(t)
 	s := serve(t, "request_body {\nmax_size 10\n}\n"+metricsPool(t, a.URL, ""))
-	s.post("/v1/chat/completions", chat("m")).want(413)
+	body := io.MultiReader(strings.NewReader(chat("m"))) // of no length that request_body could refuse at once
+	s.do(s.client, s.request(http.MethodPost, "/v1/chat/completions", body)).want(413)
 	if got := metric(s.scrape(), "requests_total", "outcome", "refused"); got != 1 {
 		t.Errorf("%v refused", got)
 	}

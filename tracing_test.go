@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -96,7 +97,7 @@ func TestTracing(t *testing.T) {
 	}
 	for _, s := range spans {
 		for _, v := range attributesOf(s) {
-			leaks.look("a span", []byte(v.Emit()))
+			leaks.look("a span", fmt.Append(nil, v.AsInterface()))
 		}
 	}
 }
