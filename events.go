@@ -23,12 +23,13 @@ import (
 
 // The events that are emitted through Caddy's events app, once for each change.
 const (
-	eventCircuitOpened = "llm_failover_circuit_opened"
-	eventCircuitClosed = "llm_failover_circuit_closed"
-	eventHalted        = "llm_failover_halted"
-	eventRecovered     = "llm_failover_recovered"
-	eventKeyRejected   = "llm_failover_key_rejected"
-	eventStreamFailed  = "llm_failover_stream_failed"
+	eventPrefix        = "llm_failover_"
+	eventCircuitOpened = eventPrefix + "circuit_opened"
+	eventCircuitClosed = eventPrefix + "circuit_closed"
+	eventHalted        = eventPrefix + "halted"
+	eventRecovered     = eventPrefix + "recovered"
+	eventKeyRejected   = eventPrefix + "key_rejected"
+	eventStreamFailed  = eventPrefix + "stream_failed"
 )
 
 // The things that may be set aside.
@@ -84,6 +85,7 @@ func (v *visit) tell() {
 			v.provider.pool.counters.benches.WithLabelValues(v.provider.name, v.name, c.target, string(c.reason)).Inc()
 		}
 		if c.event != "" {
+			v.logChange(c)
 			v.emit(c)
 		}
 	}

@@ -24,6 +24,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"go.uber.org/zap"
+
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
@@ -358,6 +360,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.pool.ready()
 	h.pool.events = newEmitter(ctx)
+	for _, hint := range h.hints(h.pool) {
+		h.pool.logger.Warn("this setting has no effect", zap.String("pool", h.Pool), zap.String("hint", hint))
+	}
 	if err := newMetrics(h.pool).register(ctx.GetMetricsRegistry()); err != nil {
 		return fmt.Errorf("pool %s: metrics: %w", h.Pool, err)
 	}

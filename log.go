@@ -15,6 +15,8 @@
 package llmfailover
 
 import (
+	"strings"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -58,6 +60,25 @@ func (f *failover) logAttempt(x *exchange, next action) {
 			zap.Duration("wait", next.wait),
 			zap.Duration("took", x.clock.Now().Sub(x.begun)),
 		)...)
+	}
+}
+
+// logChange tells of what was set aside or came back.
+func (v *visit) logChange(c change) {
+	level := zapcore.InfoLevel
+	if c.begins {
+		level = zapcore.WarnLevel
+	}
+	message := strings.ReplaceAll(strings.TrimPrefix(c.event, eventPrefix), "_", " ")
+	if l := v.provider.pool.logger.Check(level, message); l != nil {
+		fields := []zap.Field{
+			zap.String("pool", v.provider.pool.name), zap.String("provider", v.provider.name), zap.String("key", v.name),
+			zap.String("account", v.account.name), zap.String("target", c.target),
+		}
+		if c.begins {
+			fields = append(fields, zap.String("reason", string(c.reason)), zap.Time("until", c.until))
+		}
+		l.Write(fields...)
 	}
 }
 
