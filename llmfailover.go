@@ -20,9 +20,10 @@ package llmfailover
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -81,8 +82,11 @@ type Handler struct {
 	// What one request, and all of the pool's at once, may take.
 	Limits *Limits `json:"limits,omitempty"`
 
-	pool *pool
-	held []factKey // references to facts that this instance took
+	pool atomic.Pointer[pool]
+
+	mu       sync.Mutex // of what follows: a followed secret may change while the handler ends
+	held     []factKey  // references to facts that this instance took
+	finished bool
 }
 
 // Provider is one upstream base URL with its keys.
@@ -329,7 +333,7 @@ type Limits struct {
 }
 
 // CaddyModule returns the Caddy module information.
-func (Handler) CaddyModule() caddy.ModuleInfo {
+func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.llm_failover",
 		New: func() caddy.Module { return new(Handler) },
@@ -352,37 +356,41 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	h.pool = newPool(h, ctx.Logger())
-	for _, p := range h.Providers {
-		if err := h.provisionProvider(ctx, p); err != nil {
-			return fmt.Errorf("pool %s: provider %s: %w", h.Pool, p.Name, err)
-		}
+	b := &builder{handler: h, secret: resolve}
+	err = b.build(ctx)
+	h.pool.Store(b.pool)
+	h.held = b.held
+	if err != nil {
+		return fmt.Errorf("pool %s: %w", h.Pool, err)
 	}
-	h.pool.ready()
-	h.pool.events = newEmitter(ctx)
-	for _, hint := range h.hints(h.pool) {
-		h.pool.logger.Warn("this setting has no effect", zap.String("pool", h.Pool), zap.String("hint", hint))
+	for _, hint := range h.hints(b.pool) {
+		b.pool.logger.Warn("this setting has no effect", zap.String("pool", h.Pool), zap.String("hint", hint))
 	}
-	if err := newMetrics(h.pool).register(ctx.GetMetricsRegistry()); err != nil {
+	m := newMetrics(b.pool)
+	m.pool = h.pool.Load
+	if err := m.register(ctx.GetMetricsRegistry()); err != nil {
 		return fmt.Errorf("pool %s: metrics: %w", h.Pool, err)
 	}
-	return pools.add(h, ctx.GetMetricsRegistry(), text)
+	if err := pools.add(h, ctx.GetMetricsRegistry(), text); err != nil {
+		return err
+	}
+	h.followSecrets(ctx)
+	return nil
 }
 
 // Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
 // keep what they use.
 func (h *Handler) Cleanup() error {
 	pools.remove(h)
-	if h.pool != nil {
-		h.pool.retired.Store(true)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.finished = true
+	if p := h.pool.Load(); p != nil {
+		p.retired.Store(true)
 	}
-	var errs []error
-	for _, key := range h.held {
-		_, err := facts.Delete(key)
-		errs = append(errs, err)
-	}
+	err := giveBack(h.held)
 	h.held = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // ServeHTTP answers from a provider, or says honestly why it cannot.
@@ -390,7 +398,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if r.Method == http.MethodOptions { // CORS is another handler's
 		return next.ServeHTTP(w, r)
 	}
-	return h.pool.serve(w, r)
+	return h.pool.Load().serve(w, r)
 }
 
 // Interface guards

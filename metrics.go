@@ -102,7 +102,7 @@ func (c *counters) all() []prometheus.Collector {
 
 // metrics is a pool's collector: its counters, and gauges that are read from what is known at the time of asking.
 type metrics struct {
-	pool   *pool
+	pool   func() *pool // a secret that changes makes another one
 	gauges [len(gauges)]*prometheus.Desc
 }
 
@@ -139,7 +139,7 @@ var gauges = [...]struct {
 }
 
 func newMetrics(p *pool) *metrics {
-	m := &metrics{pool: p}
+	m := &metrics{pool: func() *pool { return p }}
 	for i, g := range gauges {
 		m.gauges[i] = prometheus.NewDesc("llm_failover_"+g.name, g.help, g.labels, prometheus.Labels{"pool": p.name})
 	}
@@ -161,7 +161,7 @@ func (m *metrics) register(config *prometheus.Registry) error {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.pool.counters.all() {
+	for _, c := range m.pool().counters.all() {
 		c.Describe(ch)
 	}
 	for _, d := range m.gauges {
@@ -174,15 +174,16 @@ var statuses = [...]string{"available", "cooling", circuitOpen, circuitHalfOpen,
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.pool.counters.all() {
+	pool := m.pool()
+	for _, c := range pool.counters.all() {
 		c.Collect(ch)
 	}
-	now := m.pool.clock.Now()
+	now := pool.clock.Now()
 	tell := func(g gauge, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m.gauges[g], prometheus.GaugeValue, value, labels...)
 	}
-	for _, p := range m.pool.providers {
-		tell(gaugeBudget, p.facts.budget.left(m.pool.policy.budget, now), p.name)
+	for _, p := range pool.providers {
+		tell(gaugeBudget, p.facts.budget.left(pool.policy.budget, now), p.name)
 		tell(gaugeHalt, p.facts.look().left(now), p.name, "")
 		for _, a := range p.accounts {
 			tell(gaugeHalt, a.facts.look().left(now), p.name, a.name)
@@ -208,10 +209,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	serving, queued := m.pool.gate.counts()
+	serving, queued := pool.gate.counts()
 	tell(gaugeServing, float64(serving))
 	tell(gaugeQueue, float64(queued))
-	tell(gaugeHeld, float64(m.pool.heldBytes.Load()))
+	tell(gaugeHeld, float64(pool.heldBytes.Load()))
 }
 
 // left is how many seconds a bench still lasts.

@@ -94,9 +94,32 @@ type credential struct {
 	served      prometheus.Counter // attempts that did not fail
 }
 
-func newPool(h *Handler, logger *zap.Logger) *pool {
+// builder makes a pool of a handler's config, and takes references to what is known of it.
+type builder struct {
+	handler    *Handler
+	pool       *pool
+	held       []factKey
+	secret     func(*Key) (string, error)
+	transports map[string]http.RoundTripper // by provider; nil: they are loaded
+}
+
+// build makes the pool. Also with an error, what held has must be given back.
+func (b *builder) build(ctx caddy.Context) error {
+	b.pool = b.newPool(ctx.Logger())
+	for _, p := range b.handler.Providers {
+		if err := b.addProvider(ctx, p); err != nil {
+			return fmt.Errorf("provider %s: %w", p.Name, err)
+		}
+	}
+	b.pool.ready()
+	b.pool.events = newEmitter(ctx)
+	return nil
+}
+
+func (b *builder) newPool(logger *zap.Logger) *pool {
+	h := b.handler
 	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger}
-	p.poolFacts = acquire[poolFacts](factKey{pool: h.Pool}, &h.held)
+	p.poolFacts = acquire[poolFacts](factKey{pool: h.Pool}, &b.held)
 	p.once.Do(func() { p.poolFacts.counters = newCounters(h.Pool) })
 	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.heldBytes}
 	if field := p.policy.deadlineField; field != "" {
@@ -129,72 +152,79 @@ func (p *pool) ready() {
 	}
 }
 
-func (h *Handler) provisionProvider(ctx caddy.Context, config *Provider) error {
+func (b *builder) addProvider(ctx caddy.Context, config *Provider) error {
 	base, err := url.Parse(config.BaseURL)
 	if err != nil {
 		return err
 	}
 	p := &provider{
-		pool: h.pool, name: config.Name, hash: hashOf(config.Name), base: base, config: config, vendor: config.Vendor,
-		rules: slices.Concat(config.Classify, h.Classify),
-		facts: acquire[providerFacts](factKey{pool: h.Pool, provider: config.Name}, &h.held),
+		pool: b.pool, name: config.Name, hash: hashOf(config.Name), base: base, config: config, vendor: config.Vendor,
+		rules: slices.Concat(config.Classify, b.handler.Classify),
+		facts: acquire[providerFacts](factKey{pool: b.pool.name, provider: config.Name}, &b.held),
 	}
 	if p.vendor == "" {
 		p.vendor = vendorOf(base.Hostname())
 	}
 	p.believed = orValue(config.Headroom, headroom.Trusted(p.vendor))
-	if p.transport, err = loadTransport(ctx, config); err != nil {
-		return err
+	if p.transport = b.transports[config.Name]; p.transport == nil {
+		if p.transport, err = loadTransport(ctx, config); err != nil {
+			return err
+		}
 	}
 	if a := config.Auth; a != nil && a.Field != "" {
-		h.pool.ownFields = append(h.pool.ownFields, a.Field)
+		b.pool.ownFields = append(b.pool.ownFields, a.Field)
 	}
-	if config.HeaderUp != nil {
+	if config.HeaderUp != nil && b.transports == nil { // else it has been
 		if err := config.HeaderUp.Provision(ctx); err != nil {
 			return fmt.Errorf("header_up: %w", err)
 		}
 	}
-	replacer := caddy.NewReplacer()
 	for _, k := range config.Keys {
-		value, err := replacer.ReplaceOrErr(k.Secret, true, true)
-		if err == nil && strings.TrimSpace(value) == "" {
-			err = errors.New("it is empty")
+		value, err := b.secret(k)
+		if err != nil {
+			return fmt.Errorf("key %s: %w", k.Name, err)
 		}
-		if err != nil { // whose text may hold a part of the secret
-			why := "the variable is not set, or the file is missing, unreadable or empty"
-			if !lonePlaceholder.MatchString(k.Secret) {
-				why = "it holds a placeholder that is not known, or is empty"
-			}
-			return fmt.Errorf("key %s: its secret cannot be had from %s: %s", k.Name, shownSecret(k.Secret), why)
-		}
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return fmt.Errorf("key %s: its secret has a control character, which no header field can carry", k.Name)
-		}
-		p.keys = append(p.keys, h.newCredential(p, k, newSecret(value).withSpelling()))
+		p.keys = append(p.keys, b.newCredential(p, k, newSecret(value).withSpelling()))
 	}
-	h.pool.providers = append(h.pool.providers, p)
-	h.pool.credentials = append(h.pool.credentials, p.keys...)
+	b.pool.providers = append(b.pool.providers, p)
+	b.pool.credentials = append(b.pool.credentials, p.keys...)
 	return nil
 }
 
-func (h *Handler) newCredential(p *provider, k *Key, s *secret) *credential {
-	id := factKey{pool: h.Pool, provider: p.name, key: k.Name}
+// resolve returns a key's secret as it is now. No error shows any part of it.
+func resolve(k *Key) (string, error) {
+	value, err := caddy.NewReplacer().ReplaceOrErr(k.Secret, true, true)
+	switch {
+	case err == nil && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "", errors.New("its secret has a control character, which no header field can carry")
+	case err == nil && strings.TrimSpace(value) != "":
+		return value, nil
+	}
+	why := "the variable is not set, or the file is missing, unreadable or empty"
+	if !lonePlaceholder.MatchString(k.Secret) {
+		why = "it holds a placeholder that is not known, or is empty"
+	}
+	return "", fmt.Errorf("its secret cannot be had from %s: %s", shownSecret(k.Secret), why)
+}
+
+func (b *builder) newCredential(p *provider, k *Key, s *secret) *credential {
+	id := factKey{pool: b.pool.name, provider: p.name, key: k.Name}
 	c := &credential{
 		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), maxInFlight: int64(k.MaxInFlight), hash: hashOf(p.name + "/" + k.Name),
-		operator: acquire[operatorFacts](id, &h.held),
-		account:  h.accountOf(p, k, s),
+		operator: acquire[operatorFacts](id, &b.held),
+		account:  b.accountOf(p, k, s),
 	}
-	c.served = h.pool.counters.attempts.WithLabelValues(p.name, k.Name, classServed)
+	c.served = b.pool.counters.attempts.WithLabelValues(p.name, k.Name, classServed)
 	id.secret = s.sum
-	c.facts = acquire[keyFacts](id, &h.held)
+	c.facts = acquire[keyFacts](id, &b.held)
 	return c
 }
 
 // accountOf returns the account that a key belongs to, which siblings may share. A key that is an account of its own
 // is another one with another secret.
-func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
+func (b *builder) accountOf(p *provider, k *Key, s *secret) *account {
 	name := cmp.Or(k.Account, p.config.Account)
-	id := factKey{pool: h.Pool, provider: p.name, account: name}
+	id := factKey{pool: b.pool.name, provider: p.name, account: name}
 	if name == "" {
 		name, id.account, id.secret = k.Name, k.Name, s.sum
 	}
@@ -203,7 +233,7 @@ func (h *Handler) accountOf(p *provider, k *Key, s *secret) *account {
 			return a
 		}
 	}
-	a := &account{name: name, facts: acquire[accountFacts](id, &h.held)}
+	a := &account{name: name, facts: acquire[accountFacts](id, &b.held)}
 	p.accounts = append(p.accounts, a)
 	return a
 }
@@ -389,7 +419,7 @@ func (r *poolRegistry) newest(name string) *pool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if all := r.handlers[name]; len(all) > 0 {
-		return all[len(all)-1].handler.pool
+		return all[len(all)-1].handler.pool.Load()
 	}
 	return nil
 }
@@ -400,7 +430,7 @@ func (r *poolRegistry) all() []*pool {
 	defer r.mu.RUnlock()
 	ps := make([]*pool, 0, len(r.handlers))
 	for _, all := range r.handlers {
-		ps = append(ps, all[len(all)-1].handler.pool)
+		ps = append(ps, all[len(all)-1].handler.pool.Load())
 	}
 	return ps
 }

@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -365,12 +366,18 @@ func (s *sim) operate(t *testing.T, cleanup *func(), h *Handler) {
 	case 4:
 		resetAll(nil, []*credential{k}, true)
 	case 5:
-		again := *h
-		again.held, again.pool = nil, nil
+		text, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := new(Handler)
+		if err := json.Unmarshal(text, again); err != nil {
+			t.Fatal(err)
+		}
 		for _, provider := range again.Providers {
 			provider.TransportRaw = nil
 		}
-		next, done := testHandler(t, &again, s, s.random())
+		next, done := testHandler(t, again, s, s.random())
 		(*cleanup)()
 		s.pool, *cleanup = next, done
 	}

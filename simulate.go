@@ -88,18 +88,18 @@ func simulateStorm(config []byte, scenario *storm.Scenario, seed uint64, name st
 	}
 	s := &simulation{scenario: scenario, clock: virtual.New(simulationStart), random: rand.New(rand.NewPCG(seed, 0))}
 	s.recorder = storm.NewRecorder(name, scenario)
-	for _, c := range h.pool.credentials {
+	for _, c := range h.pool.Load().credentials {
 		s.targets = append(s.targets, storm.Target{Provider: c.provider.name, Key: c.name})
 	}
 	s.upstream = storm.NewUpstream(scenario, s.targets)
 	if err := s.upstream.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.word(h.pool); err != nil {
+	if err := s.word(h.pool.Load()); err != nil {
 		return nil, err
 	}
 	if !direct {
-		s.pool = h.pool
+		s.pool = h.pool.Load()
 		s.pool.clock, s.pool.random, s.pool.logger = virtualClock{s.clock}, s.random.Float64, zap.NewNop()
 		for _, p := range s.pool.providers {
 			p.transport = &simulatedProvider{s, p}

@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -188,6 +189,16 @@ func (k *keyFacts) forget() {
 func (h *haltFacts) forget() {
 	h.recovered.Store(0)
 	h.update(func(b *bench) { *b = bench{changed: nextSequence()} })
+}
+
+// giveBack gives references back.
+func giveBack(held []factKey) error {
+	var errs []error
+	for _, key := range held {
+		_, err := facts.Delete(key)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // acquire takes a reference to one entry of facts and notes it in held, so that exactly it is given back.

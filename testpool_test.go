@@ -35,14 +35,14 @@ func testHandler(tb testing.TB, h *Handler, transport http.RoundTripper, random 
 	if err := h.Provision(ctx); err != nil {
 		tb.Fatal(err)
 	}
-	for _, provider := range h.pool.providers {
+	for _, provider := range h.pool.Load().providers {
 		provider.transport = transport
 	}
-	h.pool.logger = zap.NewNop()
+	h.pool.Load().logger = zap.NewNop()
 	if random != nil {
-		h.pool.random = random
+		h.pool.Load().random = random
 	}
-	return h.pool, func() {
+	return h.pool.Load(), func() {
 		if err := h.Cleanup(); err != nil {
 			tb.Error(err)
 		}
