@@ -23,6 +23,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
 // TestFollowSecrets: a secret in a file is used as soon as the file has it, without a reload. What was known of the key
@@ -176,4 +179,55 @@ func TestFollowSecretsEnds(t *testing.T) {
 	if got := s.ask(http.MethodGet, adminPath); got.status != 200 {
 		t.Error(got.status)
 	}
+}
+
+// TestKeysThroughTheConfigAPI: keys are added, removed and reordered by Caddy's own API, by the handler's @id, while
+// callers are served. What is known of the others stays.
+func TestKeysThroughTheConfigAPI(t *testing.T) {
+	a := newUpstream(t).on("k1", fails(401, "Incorrect API key provided"))
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1", "k2")+"}")
+	config := s.ask(http.MethodGet, "/config/").want(200).body
+	config = strings.Replace(config, `"handler":"llm_failover"`, `"handler":"llm_failover","@id":"chat"`, 1)
+	if err := caddy.Load([]byte(config), true); err != nil {
+		t.Fatal(err)
+	}
+	s.loaded.Store(true)
+	s.post("/v1/chat/completions", chat("m")).want(200)
+	s.wantState("default.keys.k1.status", "rejected")
+
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	// A connection for each call, as in TestReloadUnderLoad. One that is lost while listeners change has met no handler.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	for range 4 {
+		wg.Go(func() {
+			for !over.Load() {
+				if got := s.do(client, s.request(http.MethodPost, "/v1/chat/completions", strings.NewReader(chat("m")))); got.status != 0 {
+					got.want(200)
+				}
+			}
+		})
+	}
+	change := func(method, path, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.admin+"/id/chat/providers/0/"+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		s.loaded.Store(true)
+		s.do(s.client, r).want(200)
+		s.loaded.Store(true)
+		s.wantState("default.keys.k1.status", "rejected")
+	}
+	const k1, k2, k3 = `{"name":"k1","secret":"{env.SECRET_K1}"}`, `{"name":"k2","secret":"{env.SECRET_K2}"}`, `{"name":"k3","secret":"{env.SECRET_K3}"}`
+	change(http.MethodPost, "keys", k3)
+	s.wantState("default.keys.k3.status", "available")
+	change(http.MethodDelete, "keys/1", "")
+	s.wantState("default.keys.k2.status", "")
+	eventually(t, "k3 serves", func() bool { return len(a.asked("k3")) > 0 })
+	change(http.MethodPatch, "keys", "["+k3+","+k2+","+k1+"]")
+	s.wantState("default.keys.k2.status", "available")
+	over.Store(true)
+	wg.Wait()
 }
