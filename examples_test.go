@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,12 +59,17 @@ func substitute(t *testing.T, text string, oldnew ...string) string {
 	return text
 }
 
+// lookHash is a hash of the password look, and a cheap one.
+const lookHash = "$2a$04$/buHraL1UxRmFRpK2Ki8FO7fTu3azsXDOjyfLUe/P1HOl/o4XNL/G"
+
 // productionSecrets sets what the head of the production Caddyfile says.
 func productionSecrets(t *testing.T) (token string) {
 	t.Helper()
 	dir := t.TempDir()
 	token = "gateway-" + markerOf("k1")
-	for name, value := range map[string]string{"GATEWAY_TOKEN": token, "OPENAI_KEY_1": secretOf("k1"), "SECRETS_DIR": dir} {
+	for name, value := range map[string]string{
+		"GATEWAY_TOKEN": token, "STATUS_PASSWORD": lookHash, "OPENAI_KEY_1": secretOf("k1"), "SECRETS_DIR": dir,
+	} {
 		t.Setenv(name, value)
 	}
 	for name, key := range map[string]string{"openai_key_2": "k2", "openrouter_key": "k3"} {
@@ -91,9 +97,15 @@ func TestExampleProductionIsValid(t *testing.T) {
 	if err := validate(); err != nil {
 		t.Error(err)
 	}
-	t.Setenv("SECRETS_DIR", t.TempDir())
-	if err := validate(); err == nil || !strings.Contains(err.Error(), "spare") {
-		t.Errorf("without the files: %v", err)
+	for _, without := range []struct{ name, is, err string }{
+		{"SECRETS_DIR", t.TempDir(), "key spare: "}, {"OPENAI_KEY_1", "", "key main: "}, {"STATUS_PASSWORD", "", "password"},
+	} {
+		before := os.Getenv(without.name)
+		t.Setenv(without.name, without.is)
+		if err := validate(); err == nil || !strings.Contains(err.Error(), without.err) {
+			t.Errorf("without %s: %v", without.name, err)
+		}
+		t.Setenv(without.name, before)
 	}
 }
 
@@ -120,6 +132,9 @@ func TestExampleProductionServes(t *testing.T) {
 		s.client.CloseIdleConnections()
 	}
 	load()
+	if said := sink.ours(""); len(said) > 0 {
+		t.Errorf("it is loaded with %s", said)
+	}
 	s.url = "http://" + gateway
 	const path = "/v1/chat/completions"
 
@@ -139,15 +154,21 @@ func TestExampleProductionServes(t *testing.T) {
 		}
 	}
 	s.do(s.client, s.request(http.MethodGet, "/healthz", nil)).want(200)
+	for _, who := range []string{"", "Bearer " + token} {
+		s.do(s.client, s.request(http.MethodGet, "/status", nil, "Authorization", who)).want(401).lacks("openrouter")
+	}
+	operator := "Basic " + base64.StdEncoding.EncodeToString([]byte("operator:look"))
+	s.do(s.client, s.request(http.MethodGet, "/status", nil, "Authorization", operator)).want(200, "openrouter")
 
 	// The access log names what served, and no token.
-	lines := sink.those("http.log.access", "handled request")
-	if len(lines) != 6 {
-		t.Errorf("%d lines", len(lines))
-	}
+	var lines []gjson.Result
+	eventually(t, "nine lines in the access log", func() bool {
+		lines = sink.those("http.log.access", "handled request")
+		return len(lines) == 9
+	})
 	served := 0
 	for _, l := range lines {
-		if l.Get("status").Int() == 200 {
+		if l.Get("status").Int() == 200 && l.Get("request.method").String() == http.MethodPost {
 			served++
 			if l.Get("llm_model").String() != "gpt-4.1" || l.Get("llm_failover.provider").String() != "openrouter" {
 				t.Error(l.Raw)
@@ -500,7 +521,23 @@ func TestExampleAlerts(t *testing.T) {
 		t.Log("no promtool here: the rules were not read by Prometheus itself")
 		return
 	}
-	for _, args := range [][]string{{"check", "rules", production + "alerts.yaml"}, {"test", "rules", production + "alerts_test.yaml"}} {
+	// The dashboard's queries as rules: so much of promtool reads expressions.
+	type rule struct {
+		Record, Expr string
+	}
+	var queries []rule
+	for i, q := range dashboardQueries(t) {
+		queries = append(queries, rule{fmt.Sprintf("query:%d", i), strings.NewReplacer("$pool", ".+", "$__rate_interval", "1m").Replace(q.expr)})
+	}
+	asRules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dashboard := filepath.Join(t.TempDir(), "dashboard.yaml")
+	if err := os.WriteFile(dashboard, asRules, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "rules", production + "alerts.yaml"}, {"test", "rules", production + "alerts_test.yaml"}, {"check", "rules", dashboard}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", args, err, out)
 		}
