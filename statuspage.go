@@ -485,14 +485,16 @@ type (
 		InFlight                                      int64
 		Totals                                        totalsView
 		Rates                                         *ratesView
-		LastError                                     string
+		LastError                                     momentPane
 		Headroom                                      []string
 	}
 	barrierPane struct {
-		State, Why, Since, Until string
-		Severity                 severity
+		State, Why   string
+		Since, Until momentPane
+		Severity     severity
 	}
-	plotPane struct {
+	momentPane struct{ At, Relative string } // a time, or what happened then, and how long ago or ahead
+	plotPane   struct {
 		Attempts, Failures, Text, Top string
 	}
 )
@@ -556,21 +558,27 @@ func (p *poolPane) free() (n int) {
 func freeKeys(free, all int) string {
 	switch {
 	case free == 0:
-		return "no key is free"
+		return "no key free"
 	case free == all:
-		return "all keys are free"
+		return "all keys free"
 	}
-	return fmt.Sprintf("%d of %d keys are free", free, all)
+	return fmt.Sprintf("%d of %d keys free", free, all)
 }
 
 func newKeyPane(p *providerView, name string, now time.Time) keyPane {
 	k := p.Keys[name]
 	pane := keyPane{
 		BaseURL: p.BaseURL, Name: name, Fingerprint: k.Fingerprint, Account: k.Account, Worst: fine,
-		InFlight: k.InFlight, Totals: k.Totals, LastError: k.LastError.describe(now),
+		InFlight: k.InFlight, Totals: k.Totals, LastError: momentPane{At: "–"},
+	}
+	if k.LastError != nil {
+		pane.LastError.At, pane.LastError.Relative, _ = strings.Cut(k.LastError.describe(now), ", ")
 	}
 	for _, o := range barriersOf(p, name, &k) {
-		b := barrierPane{State: strings.ReplaceAll(o.state, "_", "-"), Why: o.reason, Until: o.untilWhenUTC(now), Severity: cmp.Or(severityOf(o), fine)}
+		b := barrierPane{State: o.state, Why: o.reason, Until: momentPane{At: o.untilWord}, Severity: cmp.Or(severityOf(o), fine)}
+		if o.untilWord == "" && !o.until.IsZero() {
+			b.Until = momentPane{clockTime(o.until, now), "in " + seconds(o.until.Sub(now))}
+		}
 		since := time.Time{}
 		if bench := benchOf(o, p, &k); bench != nil {
 			since = bench.Since
@@ -584,7 +592,7 @@ func newKeyPane(p *providerView, name string, now time.Time) keyPane {
 			since = k.LastError.At // which opened the circuit, or rejected the key
 		}
 		if !since.IsZero() {
-			b.Since = fmt.Sprintf("%s (%s ago)", clockTime(since, now), seconds(now.Sub(since)))
+			b.Since = momentPane{clockTime(since, now), seconds(now.Sub(since)) + " ago"}
 		}
 		pane.Barriers = append(pane.Barriers, b)
 		if worse(b.Severity, pane.Worst) < 0 {
@@ -618,14 +626,6 @@ func benchOf(o barrier, p *providerView, k *keyView) *benchView {
 		}
 	}
 	return nil
-}
-
-// untilWhenUTC is untilWhen for readers anywhere.
-func (o barrier) untilWhenUTC(now time.Time) string {
-	if o.untilWord != "" || o.until.IsZero() {
-		return o.untilWord
-	}
-	return fmt.Sprintf("%s (in %s)", clockTime(o.until, now), seconds(o.until.Sub(now)))
 }
 
 // clockTime is a time of day in UTC, with the date where it is another day's.

@@ -20,8 +20,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
@@ -60,20 +62,20 @@ func TestStatusPageShowsWhatIsDead(t *testing.T) {
 	a := newUpstream(t).on("k1", fails(500, "oops")).on("k2", fails(402, "Insufficient Balance")).on("k3", fails(401, "Incorrect API key provided")).
 		on("k4", limited("Retry-After", "200"))
 	s := serve(t, statusSite(a.URL, "", "k5", "k1", "k2", "k3", "k4"))
-	all := s.get("/status").want(200, "<h1", "all keys are free")
+	all := s.get("/status").want(200, "<h1", "all keys free")
 	if row := rowOf(t, all.body, "k5"); !strings.Contains(row, "available") {
 		t.Error(row)
 	}
 	s.ask(http.MethodPost, "/llm_failover/default/default/k5/disable").want(200)
 	s.post("/v1/chat/completions", chat("m"))
 	s.post("/v1/chat/completions", chat("m"))
-	page := s.get("/status").want(200, "no key is free").body
+	page := s.get("/status").want(200, "no key free").body
 	for key, words := range map[string][]string{
-		"k1": {"open server_error", "ago", "(in ", "1 / 1", "server_error 500"},
-		"k2": {"account halted billing_error", "ago", "(in ", "1 / 1", "billing_error 402"},
-		"k3": {"rejected auth_error", "ago", "(in 10m", "1 / 1", "auth_error 401"},
-		"k4": {"cooling rate_limit (hint 200)", "ago", "(in 3m", "rate_limit 429"},
-		"k5": {"disabled by an operator", "enabled", "0 / 0"},
+		"k1": {"open server_error", "ago", "in ", "1 of 1", "server_error 500"},
+		"k2": {"account halted billing_error", "ago", "in ", "1 of 1", "billing_error 402"},
+		"k3": {"rejected auth_error", "ago", "in 10m", "1 of 1", "auth_error 401"},
+		"k4": {"cooling rate_limit (hint 200)", "ago", "in 3m", "rate_limit 429"},
+		"k5": {"disabled by an operator", "enabled", "0 of 0"},
 	} {
 		row := rowOf(t, page, key)
 		for _, w := range words {
@@ -89,7 +91,7 @@ func TestStatusPageShowsWhatIsDead(t *testing.T) {
 		t.Error("what is dead does not come first")
 	}
 	s.ask(http.MethodPost, "/llm_failover/default/default/k5/enable").want(200)
-	s.get("/status").want(200, "1 of 5 keys are free")
+	s.get("/status").want(200, "1 of 5 keys free")
 }
 
 func TestStatusPageAnswers(t *testing.T) {
@@ -131,7 +133,7 @@ func TestStatusPageAnswers(t *testing.T) {
 // TestStatusPageEscapes: names come from the config, models from callers.
 func TestStatusPageEscapes(t *testing.T) {
 	a := newUpstream(t).on("k1", fails(404, "The model does not exist"))
-	s := serve(t, fmt.Sprintf("llm_failover_status /status\nllm_failover {\npool <b>&pool\nprovider <i>p %s {\n%s}\n}", a.URL, keysOf("k1")))
+	s := serve(t, fmt.Sprintf("llm_failover_status /status\nllm_failover {\npool <b>&pool\nprovider <i>p %s {\n%s}\n%s}", a.URL, keysOf("k1"), quick))
 	s.post("/v1/chat/completions", chat(`<script>alert("m")</script>`))
 	s.get("/status").want(200, "&lt;b&gt;&amp;pool", "&lt;i&gt;p", "model &lt;script&gt;", "benched").lacks("<script>alert", "<b>&pool", "<i>p")
 	w := s.watchStatus("/status?events=page")
@@ -310,7 +312,7 @@ func TestStatusPageTwoSites(t *testing.T) {
 	s.post("/v1/chat/completions", chat("m")).want(402)
 	for _, s.url = range []string{here, "http://" + other} {
 		s.loaded.Store(true)
-		page := s.get("/status").want(200, "1 of 2 keys are free").body
+		page := s.get("/status").want(200, "1 of 2 keys free").body
 		if one, two := strings.Index(page, `<section aria-label="pool one">`), strings.Index(page, `<section aria-label="pool two">`); two < 0 || one < two {
 			t.Error("the pool without a key does not come first:", one, two)
 		}
@@ -431,7 +433,7 @@ func TestStatusExample(t *testing.T) {
 	s.get("/status").want(401)
 	r := s.request(http.MethodGet, "/status", nil)
 	r.SetBasicAuth("operator", "look")
-	page := s.do(s.client, r).want(200, "1 of 5 keys are free").body
+	page := s.do(s.client, r).want(200, "1 of 5 keys free").body
 	for key, words := range map[string]string{
 		"limited": "open rate_limit", "broke": "account halted billing_error", "revoked": "rejected auth_error", "failing": "open server_error",
 		"healthy": "requests 432 of 500",
@@ -440,4 +442,196 @@ func TestStatusExample(t *testing.T) {
 			t.Errorf("no %q in %s", words, row)
 		}
 	}
+}
+
+// browser is a headless Chromium with one page, spoken to in the DevTools protocol through pipes.
+type browser struct {
+	t       *testing.T
+	to      io.Writer
+	from    *bufio.Reader
+	session string
+	n       int
+	asked   []string // URLs of all requests
+	said    []string // to the console, also about what the page's policy refused
+}
+
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("there is no Chromium (Debian's package chromium)")
+	}
+	itsIn, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, itsOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := t.TempDir()
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+profile, "--window-size=1280,800", "--remote-debugging-pipe", "about:blank")
+	cmd.ExtraFiles = []*os.File{itsIn, itsOut}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	itsIn.Close()
+	itsOut.Close()
+	b := &browser{t: t, to: to, from: bufio.NewReader(from)}
+	t.Cleanup(func() {
+		_ = from.SetReadDeadline(time.Now().Add(10 * time.Second))
+		b.session = ""
+		_, _ = fmt.Fprintf(to, `{"id":0,"method":"Browser.close"}%c`, 0)
+		_, _ = io.Copy(io.Discard, b.from)
+		to.Close()
+		from.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		// Its helpers may still write their last lines.
+		eventually(t, "the profile can be removed", func() bool { return os.RemoveAll(profile) == nil })
+	})
+	_ = from.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	target := b.call("Target.createTarget", `{"url":"about:blank"}`).Get("targetId").String()
+	b.session = b.call("Target.attachToTarget", fmt.Sprintf(`{"targetId":%q,"flatten":true}`, target)).Get("sessionId").String()
+	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
+		b.call(domain+".enable", "{}")
+	}
+	return b
+}
+
+// call sends a command and returns its result. What else the browser tells until then is noted.
+func (b *browser) call(method, params string) gjson.Result {
+	b.t.Helper()
+	b.n++
+	session := ""
+	if b.session != "" {
+		session = fmt.Sprintf(`"sessionId":%q,`, b.session)
+	}
+	if _, err := fmt.Fprintf(b.to, `{"id":%d,%s"method":%q,"params":%s}%c`, b.n, session, method, params, 0); err != nil {
+		b.t.Fatal(err)
+	}
+	for {
+		text, err := b.from.ReadString(0)
+		if err != nil {
+			b.t.Fatal(method, err)
+		}
+		leaks.look("browser", []byte(text))
+		answer := gjson.Parse(strings.TrimSuffix(text, "\x00"))
+		switch answer.Get("method").String() {
+		case "Network.requestWillBeSent":
+			b.asked = append(b.asked, answer.Get("params.request.url").String())
+		case "Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled":
+			b.said = append(b.said, answer.Get("params").Raw)
+		}
+		if answer.Get("id").Int() == int64(b.n) {
+			if e := answer.Get("error"); e.Exists() {
+				b.t.Fatal(method, e.Raw)
+			}
+			return answer.Get("result")
+		}
+	}
+}
+
+// eval returns the value of an expression in the page.
+func (b *browser) eval(expression string) gjson.Result {
+	b.t.Helper()
+	result := b.call("Runtime.evaluate", fmt.Sprintf(`{"expression":%s,"returnByValue":true}`, toJSON(b.t, expression)))
+	if e := result.Get("exceptionDetails"); e.Exists() {
+		b.t.Fatal(e.Raw)
+	}
+	return result.Get("result.value")
+}
+
+// wait waits until an expression is true.
+func (b *browser) wait(expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if !repeat(ctx, 50*time.Millisecond, func() bool { return b.eval("!!(" + expression + ")").Bool() }) {
+		b.t.Errorf("still not: %s in %.3000s", expression, b.eval("document.body.innerText"))
+	}
+}
+
+// faint lists the texts whose contrast with what lies under them is below 4.5 to 1, the least that WCAG's AA wants.
+const faint = `(() => {
+	const rgba = (c) => c.match(/[\d.]+/g).map(Number);
+	const light = (c) => rgba(c).slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const under = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if ((rgba(c)[3] ?? 1) > 0) return c; } return "rgb(255, 255, 255)"; };
+	const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	const found = [];
+	let seen = 0;
+	while (walk.nextNode()) {
+		const e = walk.currentNode.parentElement;
+		if (!walk.currentNode.data.trim() || ["SCRIPT", "NOSCRIPT", "STYLE"].includes(e.tagName)) continue;
+		seen++;
+		const [a, b] = [light(getComputedStyle(e).color), light(under(e))].sort((x, y) => y - x);
+		if ((a + 0.05) / (b + 0.05) < 4.5) found.push(e.outerHTML + " " + (a + 0.05) / (b + 0.05));
+	}
+	return seen < 40 ? ["only " + seen + " texts"] : found;
+})()`
+
+func TestStatusPageInChromium(t *testing.T) {
+	b := newBrowser(t)
+	a := newUpstream(t).on("k1", fails(402, "Insufficient Balance")).on("k2", limited("Retry-After", "100"))
+	s := serve(t, statusSite(a.URL, "", "k1", "k2", "k3"))
+	b.call("Page.navigate", fmt.Sprintf(`{"url":%q}`, s.url+"/status"))
+	const isLive = `document.readyState === "complete" && document.getElementById("live").textContent === "Live."`
+	b.wait(isLive)
+	b.wait(`document.title === "all keys free – LLM failover"`)
+	b.eval(`getSelection().selectAllChildren(document.querySelector("h2"))`)
+	b.eval(`document.querySelector("table").marked = true`)
+
+	s.post("/v1/chat/completions", chat("m")).want(200, "from-k3")
+	b.wait(`document.querySelector("tbody.dead th b")?.textContent === "default / k1"`)
+	b.wait(`document.title === "1 of 3 keys free – LLM failover"`)
+	b.wait(`document.querySelector("path.failures").getAttribute("d") !== ""`)
+	if !b.eval(`document.querySelector("table").marked && getSelection().toString() !== ""`).Bool() {
+		t.Error("the page was made anew")
+	}
+	const countdown = `document.querySelector("tbody.dead td:nth-of-type(4) small").textContent`
+	if first := b.eval(countdown).String(); strings.HasPrefix(first, "in ") {
+		b.wait(fmt.Sprintf("%s !== %q", countdown, first))
+	} else {
+		t.Error(first)
+	}
+	s.ask(http.MethodPost, "/llm_failover/default/default/k3/disable").want(200)
+	b.wait(`document.querySelector("tbody.off")`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.call("Emulation.setEmulatedMedia", fmt.Sprintf(`{"features":[{"name":"prefers-color-scheme","value":%q}]}`, scheme))
+		if found := b.eval(faint); found.Raw != "[]" {
+			t.Errorf("%s: %s", scheme, found.Raw)
+		}
+		if paper := b.eval(`getComputedStyle(document.body).backgroundColor`).String(); (paper == "rgb(255, 255, 255)") != (scheme == "light") {
+			t.Errorf("%s: %s", scheme, paper)
+		}
+	}
+
+	s.reload(statusSite(a.URL, "", "k1", "k2", "k3", "k4"))
+	b.wait(`document.body.innerText.includes("default / k4")`)
+	b.wait(isLive)
+	for _, url := range b.asked {
+		if !strings.HasPrefix(url, s.url+"/status") && url != "data:," {
+			t.Error("it asked for", url)
+		}
+	}
+	if len(b.said) > 0 {
+		t.Error("the console says", b.said)
+	}
+
+	s.reload("respond gone") // an old page must say so
+	b.wait(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("Not live: ")`)
+	s.reload(statusSite(a.URL, "", "k1", "k2"))
+	b.wait(isLive + ` && !document.body.classList.contains("stale")`)
+
+	t.Run("without JavaScript", func(t *testing.T) {
+		s.post("/v1/chat/completions", chat("m"))
+		b.call("Emulation.setScriptExecutionDisabled", `{"value":true}`)
+		b.call("Page.navigate", fmt.Sprintf(`{"url":%q}`, s.url+"/status"))
+		b.wait(`document.body?.innerText.includes("Loaded anew") && document.body.innerText.includes("default / k1") && !document.querySelector("tbody.fine")`)
+		s.ask(http.MethodPost, "/llm_failover/default/reset").want(200)
+		b.wait(`document.querySelector("tbody.fine")`)
+	})
+	b.call("Page.navigate", `{"url":"about:blank"}`)
+	wantNoWatcher(t)
 }
