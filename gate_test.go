@@ -164,26 +164,28 @@ func TestQueueWaitsForLimitedKeys(t *testing.T) {
 		{"", 429, "k1"},
 		{"max_in_flight 9 queue 9 5s", 200, "k1 k1 k1 k1 k1"},
 	} {
-		a := newUpstream(t).on("k1", limited("Retry-After-Ms", "400"), ok)
-		s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+`
-			retry {
-				max_wait 100ms
-			}
-			limits {
-				`+tc.limits+`
-			}
-		}`)
-		var wg sync.WaitGroup
-		ask := func() { s.post("/v1/chat/completions", chat("m")).want(tc.want) }
-		wg.Go(ask)
-		eventually(t, "the key cools", func() bool { return s.state("default.providers.default.keys.k1.status") == "cooling" })
-		for range 3 {
+		t.Run(tc.limits, func(t *testing.T) {
+			a := newUpstream(t).on("k1", limited("Retry-After-Ms", "400"), ok)
+			s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+`
+				retry {
+					max_wait 100ms
+				}
+				limits {
+					`+tc.limits+`
+				}
+			}`)
+			var wg sync.WaitGroup
+			ask := func() { s.post("/v1/chat/completions", chat("m")).want(tc.want) }
 			wg.Go(ask)
-		}
-		wg.Wait()
-		a.wantOrder(tc.calls)
-		if first, second := a.asked("k1")[0], a.asked("k1"); len(second) > 1 && second[1].at.Sub(first.at) < 400*time.Millisecond {
-			t.Errorf("the second call came after %v", second[1].at.Sub(first.at))
-		}
+			eventually(t, "the key cools", func() bool { return s.state("default.providers.default.keys.k1.status") == "cooling" })
+			for range 3 {
+				wg.Go(ask)
+			}
+			wg.Wait()
+			a.wantOrder(tc.calls)
+			if first, second := a.asked("k1")[0], a.asked("k1"); len(second) > 1 && second[1].at.Sub(first.at) < 400*time.Millisecond {
+				t.Errorf("the second call came after %v", second[1].at.Sub(first.at))
+			}
+		})
 	}
 }
