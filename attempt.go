@@ -173,7 +173,7 @@ func (v *visit) request(in *inbound) (*http.Request, error) {
 		Header: upstreamHeader(in.Header),
 	}
 	in.offerUpgrade(req.Header)
-	if in.Method != http.MethodGet && in.Method != http.MethodHead && req.Header[fieldIdempotencyKey] == nil {
+	if in.Method != http.MethodGet && in.Method != http.MethodHead && req.Header.Get(fieldIdempotencyKey) == "" {
 		req.Header[fieldIdempotencyKey] = []string{in.idempotencyKey(v.provider.hash)}
 	}
 	if ops := v.provider.config.HeaderUp; ops != nil {

@@ -190,3 +190,22 @@ func TestCallerRetriesAreNotWaitedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestCallerInAHurry: who waits hardly longer than min_attempt, or less, is asked for once, and neither waited for nor
+// queued in vain.
+func TestCallerInAHurry(t *testing.T) {
+	a := newUpstream(t).on("k1", limited())
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+"limits {\nmax_in_flight 1 queue 5 20s\n}\n}")
+	for _, patience := range []string{"0.2", "0.9", "1"} {
+		a.forget()
+		if got := s.post("/v1/chat/completions", chat("m"), fieldTimeout, patience).want(429); got.took > 900*time.Millisecond {
+			t.Errorf("%s: took %v", patience, got.took)
+		}
+		if n := len(a.asked("k1")); n != 1 {
+			t.Errorf("%s: %d calls", patience, n)
+		}
+		s.ask(http.MethodPost, adminPath+"/default/reset").want(200)
+	}
+	a.on("k1", ok)
+	s.post("/v1/chat/completions", chat("m"), fieldTimeout, "0.9").want(200)
+}

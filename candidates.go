@@ -34,6 +34,7 @@ type candidates struct {
 	sticky  uint64 // the caller's hash, with the sticky policy
 	first   int    // with round_robin: the index after the key that had its turn; 0: none yet
 	tried   []*credential
+	fresh   bool    // of other providers only those not asked yet will do
 	anyway  bool    // keys that are not ripe will do
 	chance  float64 // of the request's own, from 0 to 1; see ripe
 	drawn   bool    // it is
@@ -102,18 +103,28 @@ type standing struct {
 	until    time.Time
 }
 
-// next picks and claims the free candidate in places that comes first in the pool's order, or nil. The places are
-// seen from last. What stands in the way of the others is told by survey.
+// next picks and claims the free candidate that comes first in the pool's order, in the first of places that has one;
+// or nil. The places are seen from last. What stands in the way of the others is told by survey.
 //
-// A key that is not ripe is picked only if no other is free.
-func (cs *candidates) next(last *credential, places where, now time.Time) *visit {
-	for {
-		cs.anyway = false
-		c := cs.pick(last, places, now)
-		if c == nil {
-			cs.anyway = true
-			c = cs.pick(last, places, now)
+// A key that is not ripe is picked only if no other is free, in whatever place.
+func (cs *candidates) next(last *credential, now time.Time, places ...where) *visit {
+	for _, anyway := range [...]bool{false, true} {
+		cs.anyway = anyway
+		for _, place := range places {
+			if place == 0 {
+				continue
+			}
+			if v := cs.claimOne(last, place, now); v != nil {
+				return v
+			}
 		}
+	}
+	return nil
+}
+
+func (cs *candidates) claimOne(last *credential, places where, now time.Time) *visit {
+	for {
+		c := cs.pick(last, places, now)
 		if c == nil {
 			return nil
 		}
@@ -127,7 +138,15 @@ func (cs *candidates) next(last *credential, places where, now time.Time) *visit
 
 // eligible reports whether c may be picked now.
 func (cs *candidates) eligible(c, last *credential, places where, now time.Time) bool {
+	if cs.fresh && c.provider != last.provider && cs.asked(c.provider) {
+		return false
+	}
 	return last.placeOf(c)&places != 0 && !slices.Contains(cs.tried, c) && cs.standing(c, now).obstacle == free && (cs.anyway || cs.ripe(c, now))
+}
+
+// asked reports whether the request has asked a provider before.
+func (cs *candidates) asked(p *provider) bool {
+	return slices.ContainsFunc(cs.tried, func(c *credential) bool { return c.provider == p })
 }
 
 // leastShare is what a key that has just recovered gets of its traffic, as in Envoy's slow start (min_weight_percent).
@@ -278,6 +297,7 @@ func mix(x uint64) uint64 {
 // survey is what stands in the way of a request's candidates.
 type survey struct {
 	free    where              // where untried free candidates are, seen from last
+	fresh   bool               // one of them is at a provider not asked yet
 	serving int                // how many candidates there are
 	count   [modelGone + 1]int // untried candidates by obstacle
 	soonest time.Time          // when the first untried candidate may be back
@@ -299,6 +319,7 @@ func (cs *candidates) survey(last *credential, now time.Time) survey {
 		s.count[st.obstacle]++
 		if st.obstacle == free {
 			s.free |= last.placeOf(c)
+			s.fresh = s.fresh || !cs.asked(c.provider)
 			continue
 		}
 		if st.until.IsZero() && st.obstacle != disabled { // a call or a probe is under way: soon

@@ -154,7 +154,7 @@ func TestRoundRobinOrder(t *testing.T) {
 		cs := candidates{pool: p, dialect: "chat"}
 		var order []string
 		var last *credential
-		for v := cs.next(nil, anywhere, time.Now()); v != nil; v = cs.next(last, anywhere, time.Now()) {
+		for v := cs.next(nil, time.Now(), anywhere); v != nil; v = cs.next(last, time.Now(), anywhere) {
 			order, last = append(order, v.name), v.credential
 			v.facts.inFlight.Add(-1)
 		}
@@ -171,9 +171,9 @@ func TestNextAndSurvey(t *testing.T) {
 	now := time.Now()
 	next := func(places where) string {
 		cs := candidates{pool: p, dialect: "chat", model: "m"}
-		first := cs.next(nil, anywhere, now)
+		first := cs.next(nil, now, anywhere)
 		defer first.facts.inFlight.Add(-1)
-		v := cs.next(first.credential, places, now)
+		v := cs.next(first.credential, now, places)
 		if v == nil {
 			return ""
 		}
@@ -335,7 +335,7 @@ func TestRoundRobinIsFair(t *testing.T) {
 	for range 300 {
 		for _, model := range []string{"ma", "mb"} {
 			cs := candidates{pool: p, dialect: "chat", model: model}
-			v := cs.next(nil, anywhere, time.Now())
+			v := cs.next(nil, time.Now(), anywhere)
 			v.settle()
 			got[v.name]++
 		}
@@ -376,7 +376,7 @@ func TestRamp(t *testing.T) {
 				n := 0
 				for range picks {
 					cs := candidates{pool: p, dialect: "chat"}
-					v := cs.next(nil, anywhere, now.Add(after))
+					v := cs.next(nil, now.Add(after), anywhere)
 					if v.name == "k0" {
 						n++
 					}
@@ -386,7 +386,7 @@ func TestRamp(t *testing.T) {
 			}
 			recover(p, now)
 			cs := candidates{pool: p, dialect: "chat"}
-			probe := cs.next(nil, anywhere, now)
+			probe := cs.next(nil, now, anywhere)
 			if probe.name != "k0" || !probe.probes {
 				t.Fatalf("the probe goes to %s", probe.name)
 			}

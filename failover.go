@@ -33,7 +33,8 @@ type failover struct {
 	in         *inbound
 	w          http.ResponseWriter
 	candidates candidates
-	deadline   time.Time // zero: none
+	deadline   time.Time     // zero: none
+	hurry      time.Duration // min_attempt for a caller who waits hardly longer than that; 0: as configured
 
 	visit    *visit        // the one under way or last made
 	verdict  Verdict       // of the last attempt
@@ -84,7 +85,7 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	if p.selection.policy == selectSticky {
 		f.candidates.sticky = hashOf(replacer.ReplaceAll(p.selection.placeholder, ""))
 	}
-	f.deadline = p.policy.deadlineFor(in)
+	f.deadline, f.hurry = p.policy.deadlineFor(in)
 	f.again = isRetry(r.Header) || p.seen.again(r.Header.Get(fieldIdempotencyKey))
 	if p.policy.keepalive > 0 && in.route.Generates && !in.wantsArray() && in.stream() {
 		f.alive = &keepalive{w: w, interval: p.policy.keepalive, clock: p.clock}
@@ -93,8 +94,9 @@ func (p *pool) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	if limits := p.policy.gate; limits.inside > 0 {
 		if !f.deadline.IsZero() {
-			limits.wait = min(limits.wait, f.deadline.Sub(in.arrived)-p.policy.minAttempt)
+			limits.wait = min(limits.wait, f.deadline.Sub(in.arrived)-f.progress(in.arrived).leastOf(&p.policy))
 		}
+		limits.wait = min(limits.wait, p.policy.window) // after it nothing may begin
 		err := p.gate.enter(r.Context(), p.clock, limits)
 		if waited := p.clock.Now().Sub(in.arrived); waited > 0 {
 			f.waited += waited
@@ -122,8 +124,12 @@ func (f *failover) run() error {
 	defer f.abandon()
 	now := f.pool.clock.Now()
 	act := admit(survey{free: anywhere}, now, f.progress(now), &f.pool.policy, 0)
-	if act.do == stop { // it waited for its turn until there was no time left
+	switch p := f.progress(now); { // it may have waited for its turn until there was no time left
+	case act.do != stop:
+	case p.remaining <= p.leastOf(&f.pool.policy):
 		return f.giveUp(true)
+	default:
+		return f.turnedAway(errQueueFull)
 	}
 	for {
 		if act.wait > 0 {
@@ -180,19 +186,22 @@ func (f *failover) take(act action) bool {
 	if f.visit != nil {
 		last = f.visit.credential
 	}
-	for _, places := range act.to {
-		if places == 0 {
-			continue
-		}
-		if v := f.candidates.next(last, places, now); v != nil {
-			if last != nil {
-				f.pool.counters.failovers.WithLabelValues(last.provider.name, last.name, string(f.verdict.Class)).Inc()
-			}
-			f.visit = v
-			return true
-		}
+	f.candidates.fresh = act.charged && !act.draws
+	v := f.candidates.next(last, now, act.to[:]...)
+	if v == nil {
+		return false
 	}
-	return false
+	if last != nil {
+		f.pool.counters.failovers.WithLabelValues(last.provider.name, last.name, string(f.verdict.Class)).Inc()
+	}
+	f.visit = v
+	return true
+}
+
+// others are a request's options besides the key just asked.
+func (f *failover) others(now time.Time) options {
+	s := f.candidates.survey(f.visit.credential, now)
+	return options{free: s.free, asked: !s.fresh}
 }
 
 // without says what to do when the key that was chosen is not free any more.
@@ -201,13 +210,13 @@ func (f *failover) without() action {
 	if f.visit == nil {
 		return admit(f.candidates.survey(nil, now), now, f.progress(now), &f.pool.policy, f.pool.random())
 	}
-	act := f.next(options{free: f.candidates.survey(f.visit.credential, now).free}, now)
+	act := f.next(f.others(now), now)
 	f.visit.recordLeft(f.verdict, now)
 	return act
 }
 
 func (f *failover) progress(now time.Time) progress {
-	p := progress{again: f.again, attempts: f.trace.attempts, retries: f.retries, elapsed: now.Sub(f.in.arrived), remaining: noDeadline}
+	p := progress{again: f.again, attempts: f.trace.attempts, retries: f.retries, elapsed: now.Sub(f.in.arrived), remaining: noDeadline, hurry: f.hurry}
 	if !f.deadline.IsZero() {
 		p.remaining = f.deadline.Sub(now)
 	}
@@ -271,10 +280,9 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	sent := f.in.final() && (x.response != nil || f.in.rest.begun.Load())
 	v.final = sent || !f.in.repeatable() && x.outcomeUnknown(f.verdict)
 	v.record(f.verdict, x.status(), f.othersCanServe, now)
-	next = f.next(options{
-		self: v.look(v.model, v, now).obstacle == free,
-		free: f.candidates.survey(v.credential, now).free,
-	}, now)
+	o := f.others(now)
+	o.self = v.look(v.model, v, now).obstacle == free
+	next = f.next(o, now)
 	if next.do != stay {
 		v.recordLeft(f.verdict, now)
 		v.release()

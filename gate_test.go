@@ -189,3 +189,25 @@ func TestQueueWaitsForLimitedKeys(t *testing.T) {
 		})
 	}
 }
+
+// TestQueueEndsWithTheWindow: after the window nothing may begin, so nobody queues for longer, and none is told of a
+// deadline that there is not.
+func TestQueueEndsWithTheWindow(t *testing.T) {
+	free := make(chan struct{})
+	f := &families[0]
+	a := newUpstream(t).on("k1", events(f.begin, f.text("x"), until(free), f.end))
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+`
+		retry {
+			window 300ms
+		}
+		limits {
+			max_in_flight 1 queue 5 20s
+		}
+	}`)
+	first := s.open(s.client, f)
+	first.until("delta")
+	if got := s.post(f.path, f.request).want(503).wantJSON("error.code", "queue_full"); got.took > 5*time.Second {
+		t.Errorf("took %v", got.took)
+	}
+	close(free)
+}

@@ -64,6 +64,17 @@ func TestHeadroom(t *testing.T) {
 			s.post(path, chat("m")).want(200)
 		}
 	})
+	t.Run("asked after healthy keys in any place", func(t *testing.T) {
+		a, b := newUpstream(t).on("k1", fails(504, "too slow")), newUpstream(t).on("k3", spent("1h"))
+		s := serve(t, "llm_failover {\nprovider a "+a.URL+" {\n"+keysOf("k1", "k2")+"}\nprovider b "+b.URL+" {\n"+keysOf("k3")+"}\nretry {\nbackoff 1ms\n}\n}")
+		s.ask(http.MethodPost, adminPath+"/default/a/k1/disable").want(200)
+		s.ask(http.MethodPost, adminPath+"/default/a/k2/disable").want(200)
+		s.post(path, chat("m")).want(200)
+		s.ask(http.MethodPost, adminPath+"/default/a/k1/enable").want(200)
+		s.ask(http.MethodPost, adminPath+"/default/a/k2/enable").want(200)
+		s.post(path, chat("m")).want(200, "from-k2")
+		b.wantOrder("k3")
+	})
 	t.Run("back at its reset", func(t *testing.T) {
 		a := newUpstream(t).on("k1", spent("300ms"))
 		s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1", "k2")+"}")

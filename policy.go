@@ -112,7 +112,7 @@ func newPolicy(h *Handler) policy {
 		keepalive:     time.Duration(orZero(h.Stream).Keepalive),
 		deadline:      time.Duration(t.Deadline),
 		deadlineField: http.CanonicalHeaderKey(t.DeadlineHeader),
-		maxHeldBody:   orInt(l.Body, 32<<20),
+		maxHeldBody:   orInt(l.Body, min(32<<20, orInt(l.Held, 32<<20))),
 		maxHeldBodies: max(orInt(l.Held, 256<<20), l.Body),
 		gate:          gateLimits{l.MaxInFlight, l.Queue, time.Duration(l.QueueWait)},
 	}
@@ -171,17 +171,21 @@ func classSet(given []Class, fallback ...Class) map[Class]bool {
 	return set
 }
 
-// deadlineFor is when the request must have its first content: by the pool's deadline, or by when the caller will have
-// given up if that comes first; zero if there is none.
-func (p *policy) deadlineFor(in *inbound) time.Time {
+// deadlineFor returns when a request's deadline is; zero: never. What its caller says of its own patience counts where it
+// is shorter. A caller who waits hardly longer than min_attempt gets half of its time as that: it is asked for, but not
+// again and again.
+func (p *policy) deadlineFor(in *inbound) (deadline time.Time, hurry time.Duration) {
 	limit := p.deadline
-	if said := patience(in.Header, p.deadlineField); said > p.minAttempt && (limit == 0 || said < limit) {
+	if said := patience(in.Header, p.deadlineField); said > 0 && (limit == 0 || said < limit) {
 		limit = said
+		if said < 2*p.minAttempt {
+			hurry = said / 2
+		}
 	}
 	if limit == 0 {
-		return time.Time{}
+		return time.Time{}, 0
 	}
-	return in.arrived.Add(limit)
+	return in.arrived.Add(limit), hurry
 }
 
 // retries reports whether another try may follow a failure of this class at all.
@@ -235,6 +239,15 @@ type progress struct {
 	again     bool          // the caller itself tries it again, and does the waiting
 	elapsed   time.Duration // since the request arrived
 	remaining time.Duration // until the deadline
+	hurry     time.Duration // min_attempt for a caller in a hurry; 0: as configured
+}
+
+// leastOf is the least that an attempt must have until the deadline.
+func (p progress) leastOf(pol *policy) time.Duration {
+	if p.hurry > 0 {
+		return p.hurry
+	}
+	return pol.minAttempt
 }
 
 // noDeadline is the remaining time of a request that has none.
@@ -244,6 +257,7 @@ const noDeadline = time.Duration(math.MaxInt64)
 type options struct {
 	self  bool  // the key just asked may be asked again
 	free  where // where others are
+	asked bool  // those at other providers have all been asked by this request: they are no first call
 	spent bool  // the provider's retry budget is: no charged repeats there
 }
 
@@ -276,7 +290,7 @@ func decide(v Verdict, p progress, o options, pol *policy, jitter float64) actio
 		switch {
 		case a.do == stop:
 		case p.elapsed+a.wait > pol.window:
-		case p.remaining-a.wait <= pol.minAttempt:
+		case p.remaining-a.wait <= p.leastOf(pol):
 			late = true
 		default:
 			return a
@@ -298,7 +312,7 @@ func admit(s survey, now time.Time, p progress, pol *policy, jitter float64) act
 	default:
 		wait = pol.jittered(wait, min(pol.limitedWait(), pol.window)-p.elapsed, jitter)
 	}
-	if p.elapsed+wait > pol.window || p.remaining-wait <= pol.minAttempt {
+	if p.elapsed+wait > pol.window || p.remaining-wait <= p.leastOf(pol) {
 		return action{}
 	}
 	return action{do: move, wait: wait, to: [2]where{anywhere}}
@@ -356,13 +370,21 @@ func moveAction(v Verdict, p progress, o options, pol *policy, r response, jitte
 		return action{do: move, to: r.next}
 	}
 	if o.spent { // the first call to another provider is free
-		r.next[0], r.next[1] = r.next[0]&otherProvider, r.next[1]&otherProvider
+		elsewhere := otherProvider
+		if o.asked {
+			elsewhere = 0
+		}
+		r.next[0], r.next[1] = r.next[0]&elsewhere, r.next[1]&elsewhere
 	}
 	if p.retries >= pol.maxRetries || o.free&(r.next[0]|r.next[1]) == 0 {
 		return action{}
 	}
 	a := action{do: move, to: r.next, wait: pol.backoffWait(p.retries, jitter), charged: true}
-	a.draws = o.free&r.next[0]&^otherProvider != 0 || o.free&r.next[0] == 0 && o.free&r.next[1]&^otherProvider != 0
+	reach := o.free & r.next[0]
+	if reach == 0 {
+		reach = o.free & r.next[1]
+	}
+	a.draws = reach&^otherProvider != 0 || o.asked
 	return a
 }
 

@@ -23,6 +23,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,7 +122,7 @@ func (s *simulation) word(p *pool) error {
 				model = c.someModel()
 			}
 			if c.serves(talk.dialect, model) {
-				s.path, s.body = strings.ReplaceAll(talk.path, "MODEL", model), fmt.Sprintf(talk.body, model, s.scenario.Stream)
+				s.path, s.body = strings.ReplaceAll(talk.path, "MODEL", url.PathEscape(model)), fmt.Sprintf(talk.body, model, s.scenario.Stream)
 				body, kind := talk.answer, "application/json"
 				if s.scenario.Stream {
 					body, kind = talk.stream, "text/event-stream"

@@ -102,6 +102,22 @@ func TestTotalOutage(t *testing.T) {
 	}
 }
 
+// TestTotalOutageOfTwoProviders: the budget holds for each of them, also where requests would go back and forth.
+func TestTotalOutageOfTwoProviders(t *testing.T) {
+	for what, phase := range map[string]string{
+		"slow timeouts": "status: 504, delay: 5s", "slow failures": "status: 503, delay: 2s", "quick failures": "status: 500, delay: 50ms", "silence": "error: silent",
+	} {
+		for _, circuit := range []string{"", `"circuit": {"threshold": 1000000},`} {
+			run := runStorm(t, stormScenario(t, "{callers: 300, retries: 0, phases: [{"+phase+"}]}"), stormConfig(t, circuit+`"timeouts": {"headers": "6s"}`, 2, 2))
+			// One for each request, what the bucket holds at first, and what time adds.
+			budget := run.Tries + 50 + 10*int(run.Last/1000+1)
+			if got := run.Calls - run.Probes; got > 2*budget {
+				t.Errorf("%s %s: %d calls in %d ms, want %d at the most", what, circuit, got, run.Last, 2*budget)
+			}
+		}
+	}
+}
+
 // BenchmarkTotalOutage prints what the budget is worth: upstream calls for each try, with and without.
 func BenchmarkTotalOutage(b *testing.B) {
 	scenario := stormScenario(b, stubborn300)

@@ -72,7 +72,7 @@ func Read(h http.Header, now time.Time, into []Figure) []Figure {
 	if r.has(tokensMinute) || openAI && r.has(requestsDay) { // SambaNova has no tokens a minute
 		r.rows(spanFields[:])
 	}
-	if r.has(anthropicFields[0].remaining) {
+	if r.has(anthropicFields[0].remaining) || r.has(anthropicFields[1].remaining) || r.has(anthropicFields[2].remaining) || r.has(anthropicFields[3].remaining) {
 		r.rows(anthropicFields[:])
 	}
 	if status := r.value(unifiedStatus); status != "" {
