@@ -390,7 +390,7 @@ func (f *failover) count() {
 			f.outcome = outcomeRefused
 		}
 	}
-	f.pool.counters.requests.WithLabelValues(string(f.outcome)).Inc()
+	f.pool.counters.ended[f.outcome].Inc()
 	if f.in != nil { // else it was never read
 		f.pool.counters.whole.Observe(f.pool.clock.Now().Sub(f.in.arrived).Seconds())
 	}

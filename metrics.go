@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,8 @@ type counters struct {
 	first     prometheus.Histogram
 	whole     prometheus.Histogram
 	overhead  prometheus.Histogram
+
+	ended map[outcome]prometheus.Counter // requests, looked up once
 }
 
 func newCounters(pool string) *counters {
@@ -87,8 +90,9 @@ func newCounters(pool string) *counters {
 		whole:     seconds("request_seconds", "Seconds from a request's arrival to its end.", answerBuckets),
 		overhead:  seconds("overhead_seconds", "Seconds of a served request, up to its first content, that were neither an upstream's nor a wait.", overheadBuckets),
 	}
+	c.ended = make(map[outcome]prometheus.Counter)
 	for _, o := range outcomes {
-		c.requests.WithLabelValues(string(o))
+		c.ended[o] = c.requests.WithLabelValues(string(o))
 	}
 	for _, kind := range []string{waitSameKey, waitBackoff, waitCooling, waitQueue} {
 		c.waits.WithLabelValues(kind)
@@ -220,23 +224,31 @@ func (b bench) left(now time.Time) float64 {
 	return max(b.until.Sub(now).Seconds(), 0)
 }
 
+// tokenCounters count the tokens of one model of a provider.
+type tokenCounters struct{ input, output prometheus.Counter }
+
+// tokensOf looks the counters up once: of the provider's models, and last of any other.
+func (c *counters) tokensOf(p *Provider) []tokenCounters {
+	var of []tokenCounters
+	for _, m := range append(slices.Clone(p.Models), Model{}) {
+		of = append(of, tokenCounters{c.tokens.WithLabelValues(p.Name, m.Asked, "input"), c.tokens.WithLabelValues(p.Name, m.Asked, "output")})
+	}
+	return of
+}
+
 // used adds to the tokens that answers took. The model is told as the config names it, not as the caller does.
 func (x *exchange) used(model string, u dialect.Usage) {
 	x.traced.used(u)
 	if u == (dialect.Usage{}) {
 		return
 	}
-	name := ""
-	for _, m := range x.visit.provider.config.Models {
-		if matches(m.Asked, model) {
-			name = m.Asked
-			break
-		}
-	}
 	p := x.visit.provider
-	tokens := p.pool.counters.tokens
-	tokens.WithLabelValues(p.name, name, "input").Add(float64(u.Input))
-	tokens.WithLabelValues(p.name, name, "output").Add(float64(u.Output))
+	i := slices.IndexFunc(p.config.Models, func(m Model) bool { return matches(m.Asked, model) })
+	if i < 0 {
+		i = len(p.config.Models)
+	}
+	p.tokens[i].input.Add(float64(u.Input))
+	p.tokens[i].output.Add(float64(u.Output))
 }
 
 // timed adds to the seconds that requests waited.

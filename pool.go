@@ -71,6 +71,7 @@ type provider struct {
 	accounts  []*account
 	keys      []*credential
 	facts     *providerFacts
+	tokens    []tokenCounters // by model, see tokensOf
 }
 
 // account is who pays for some keys of a provider.
@@ -165,6 +166,7 @@ func (b *builder) addProvider(ctx caddy.Context, config *Provider) error {
 	if p.vendor == "" {
 		p.vendor = vendorOf(base.Hostname())
 	}
+	p.tokens = b.pool.counters.tokensOf(config)
 	p.believed = orValue(config.Headroom, headroom.Trusted(p.vendor))
 	if p.transport = b.transports[config.Name]; p.transport == nil {
 		if p.transport, err = loadTransport(ctx, config); err != nil {
