@@ -15,14 +15,11 @@
 package llmfailover
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,22 +231,6 @@ func TestExampleProductionNames(t *testing.T) {
 	}
 	if read < 5 {
 		t.Errorf("only %d", read)
-	}
-}
-
-// TestExampleUnit asks systemd's own checker, where there is one.
-func TestExampleUnit(t *testing.T) {
-	checker, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("no systemd-analyze here")
-	}
-	unit := filepath.Join(t.TempDir(), "caddy-llm.service")
-	text := substitute(t, readDoc(t, production+"caddy-llm.service"), "=/usr/local/bin/caddy-llm ", "=/bin/true ")
-	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), checker, "verify", unit).CombinedOutput(); err != nil || strings.Contains(string(out), "caddy-llm") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -515,33 +496,6 @@ func TestExampleAlerts(t *testing.T) {
 	if !strings.Contains(rules, fmt.Sprintf("0.8 * %d\n", 256<<20)) || regexp.MustCompile(`(?m)^\s+held `).MatchString(config) {
 		t.Error("the alert is not at what is held by default")
 	}
-
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Log("no promtool here: the rules were not read by Prometheus itself")
-		return
-	}
-	// The dashboard's queries as rules: so much of promtool reads expressions.
-	type rule struct {
-		Record, Expr string
-	}
-	var queries []rule
-	for i, q := range dashboardQueries(t) {
-		queries = append(queries, rule{fmt.Sprintf("query:%d", i), strings.NewReplacer("$pool", ".+", "$__rate_interval", "1m").Replace(q.expr)})
-	}
-	asRules, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": queries}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dashboard := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(dashboard, asRules, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"check", "rules", production + "alerts.yaml"}, {"test", "rules", production + "alerts_test.yaml"}, {"check", "rules", dashboard}} {
-		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
-			t.Errorf("promtool %s: %v\n%s", args, err, out)
-		}
-	}
 }
 
 func init() { caddy.RegisterModule(new(execHandler)) }
@@ -581,63 +535,3 @@ func (e *execHandler) Handle(ctx context.Context, _ caddy.Event) error {
 }
 
 var _ caddyevents.Handler = (*execHandler)(nil)
-
-// TestExampleAlerting has a key rejected and an account halted: the webhook gets a message for each, by the script that
-// stands there.
-func TestExampleAlerting(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("no curl here")
-	}
-	messages := make(chan string, 10)
-	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var message struct{ Text string }
-		if err := json.Unmarshal(body, &message); err != nil || r.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%v in %s", err, body)
-		}
-		messages <- message.Text
-	}))
-	defer hook.Close()
-	for name, value := range map[string]string{"ALERT_WEBHOOK": hook.URL + "/secret", "OPENAI_KEY_1": secretOf("k1"), "OPENAI_KEY_2": secretOf("k2")} {
-		t.Setenv(name, value)
-	}
-	config := readDoc(t, alerting+"Caddyfile")
-	for _, name := range []string{eventCircuitOpened, eventCircuitClosed, eventHalted, eventRecovered, eventKeyRejected, eventStreamFailed} {
-		if !strings.Contains(config, "\t\ton "+name+" exec ") {
-			t.Errorf("it does not listen to %s", name)
-		}
-	}
-
-	a := newUpstream(t).on("k1", fails(401, "invalid api key")).on("k2", fails(402, "insufficient balance"))
-	s := serve(t, "respond nothing")
-	data, err := adapt(t, substitute(t, config, "https://api.openai.com", a.URL, "exec logger ", "exec true ", "\tauto_https off\n",
-		"\tauto_https off\n\tadmin "+s.admin+"\n\tpersist_config off\n\tlog {\n\t\toutput sink\n\t}\n", ":8080", s.url, "\tbind 127.0.0.1\n", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := caddy.Load(data, true); err != nil {
-		t.Fatal(err)
-	}
-	s.client.CloseIdleConnections()
-	s.post("/v1/chat/completions", chat("gpt-4.1"))
-	for _, want := range []string{"^default/default/main: key rejected, tried again at 20..-..-..T", `^default/default: account halted \(billing_error\) until 20..-..-..T.*Z, account spare$`} {
-		select {
-		case got := <-messages:
-			if !regexp.MustCompile(want).MatchString(got) {
-				t.Errorf("%q, want %s", got, want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("no message: %s", want)
-		}
-	}
-
-	// Whatever a name holds, a message stays JSON.
-	cmd := exec.CommandContext(t.Context(), alerting+"llm-alert", `a "quoted" \ name`)
-	cmd.Stderr = new(bytes.Buffer)
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, cmd.Stderr)
-	}
-	if got := <-messages; got != `a "quoted" \ name` {
-		t.Errorf("%q", got)
-	}
-}
