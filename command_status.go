@@ -350,6 +350,12 @@ type barrier struct {
 	until                 time.Time
 	left                  time.Duration // 0: by this computer's clock
 	untilWord             string
+	bench                 *benchView // what it is; nil: no bench
+}
+
+// barrierOf words a bench.
+func barrierOf(state, colour string, b *benchView) barrier {
+	return barrier{state: state, colour: colour, reason: string(b.Reason), until: b.Until, left: time.Duration(b.Remaining) * time.Millisecond, bench: b}
 }
 
 const nextRequest = "the next request"
@@ -358,7 +364,7 @@ const nextRequest = "the next request"
 func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	var all []barrier
 	add := func(state, colour string, b *benchView) {
-		all = append(all, barrier{state: state, colour: colour, reason: string(b.Reason), until: b.Until, left: time.Duration(b.Remaining) * time.Millisecond})
+		all = append(all, barrierOf(state, colour, b))
 	}
 	account := "account"
 	if k.Account != name {
@@ -411,10 +417,7 @@ func benchedModels(models map[string]benchView) (shown []barrier) {
 			return append(shown, barrier{state: fmt.Sprintf("%d more models benched", len(models)-most), colour: yellow})
 		}
 		b := models[model]
-		shown = append(shown, barrier{
-			state: "model " + printable(model) + " benched", colour: yellow,
-			reason: string(b.Reason), until: b.Until, left: time.Duration(b.Remaining) * time.Millisecond,
-		})
+		shown = append(shown, barrierOf("model "+printable(model)+" benched", yellow, &b))
 	}
 	return shown
 }

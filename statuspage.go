@@ -400,7 +400,7 @@ func newKeyPane(p *providerView, name string, now time.Time) keyPane {
 			b.Until = momentPane{clockTime(o.until, now), "in " + seconds(o.until.Sub(now))}
 		}
 		since := time.Time{}
-		if bench := benchOf(o, p, &k); bench != nil {
+		if bench := o.bench; bench != nil {
 			since = bench.Since
 			if bench.Hint != "" {
 				b.Why += " (hint " + bench.Hint + ")"
@@ -431,21 +431,6 @@ func newKeyPane(p *providerView, name string, now time.Time) keyPane {
 		pane.Headroom = append(pane.Headroom, text)
 	}
 	return pane
-}
-
-// benchOf finds the bench that a barrier stands for.
-func benchOf(o barrier, p *providerView, k *keyView) *benchView {
-	paying := p.Accounts[k.Account]
-	benches := []*benchView{p.Halt, paying.Halt, paying.Cooldown, k.Rejected, k.Cooldown}
-	for _, b := range k.Models {
-		benches = append(benches, &b)
-	}
-	for _, b := range benches {
-		if b != nil && b.Until.Equal(o.until) && string(b.Reason) == o.reason {
-			return b
-		}
-	}
-	return nil
 }
 
 // clockTime is a time of day in UTC, with the date where it is another day's.
