@@ -199,6 +199,8 @@ type (
 	circuitView struct {
 		State    string     `json:"state"`
 		Failures int        `json:"failures"`
+		Reason   Class      `json:"reason,omitempty"`
+		Since    *time.Time `json:"since,omitempty"`
 		Until    *time.Time `json:"until,omitempty"`
 	}
 	errorView struct {
@@ -217,7 +219,12 @@ func (b *bench) view(now time.Time) *benchView {
 	if !b.active(now) {
 		return nil
 	}
-	return &benchView{b.reason, b.since.UTC(), b.until.UTC(), b.until.Sub(now).Milliseconds(), b.strikes, b.hint}
+	return b.show(now)
+}
+
+// show returns what is shown of a bench, also of one that waits for its probe.
+func (b *bench) show(now time.Time) *benchView {
+	return &benchView{b.reason, b.since.UTC(), b.until.UTC(), max(0, b.until.Sub(now).Milliseconds()), b.strikes, b.hint}
 }
 
 func (p *pool) view(now time.Time) poolView {
@@ -278,8 +285,8 @@ func (c *credential) view(now time.Time) keyView {
 		k.circuit.lapse(now, nextSequence)
 	}
 	v.Circuit = circuitView{State: k.circuit.state(now), Failures: k.circuit.failures}
-	if until := k.circuit.until.UTC(); v.Circuit.State != circuitClosed {
-		v.Circuit.Until = &until
+	if since, until := k.circuit.since.UTC(), k.circuit.until.UTC(); v.Circuit.State != circuitClosed {
+		v.Circuit.Reason, v.Circuit.Since, v.Circuit.Until = k.circuit.reason, &since, &until
 	}
 	v.Cooldown = k.cooldown.view(now)
 	for model, b := range k.models {
@@ -297,7 +304,7 @@ func (c *credential) view(now time.Time) keyView {
 	case c.operator.disabled.Load():
 		v.Status = "disabled"
 	case k.rejected.reason != "":
-		v.Status, v.Rejected = "rejected", k.rejected.view(now)
+		v.Status, v.Rejected = "rejected", k.rejected.show(now)
 	case v.Circuit.State != circuitClosed:
 		v.Status = v.Circuit.State
 	case v.Cooldown != nil || paying.active(now) && paying.strikes == 0:

@@ -23,6 +23,8 @@ import "time"
 // before it (see [sequence]).
 type circuit struct {
 	failures int
+	reason   Class     // of the fault that opened it last
+	since    time.Time // when it was closed last
 	until    time.Time // zero: closed; in the future: open; past: half-open
 	changed  uint64    // when the state last changed
 	faulted  uint64    // when a fault was last counted
@@ -55,7 +57,7 @@ func (c *circuit) lapse(now time.Time, seq func() uint64) {
 }
 
 // fault counts a fault of an attempt that started at start, and reports whether that opened the circuit.
-func (c *circuit) fault(start uint64, now time.Time, threshold int, cooldown time.Duration, seq func() uint64) bool {
+func (c *circuit) fault(class Class, start uint64, now time.Time, threshold int, cooldown time.Duration, seq func() uint64) bool {
 	if start < c.changed || c.state(now) == circuitOpen {
 		return false
 	}
@@ -64,7 +66,10 @@ func (c *circuit) fault(start uint64, now time.Time, threshold int, cooldown tim
 	if c.state(now) == circuitClosed && c.failures < threshold {
 		return false
 	}
-	c.until, c.changed, c.probe = now.Add(cooldown), c.faulted, nil
+	if c.since.IsZero() {
+		c.since = now
+	}
+	c.reason, c.until, c.changed, c.probe = class, now.Add(cooldown), c.faulted, nil
 	return true
 }
 

@@ -37,7 +37,7 @@ func newCircuitPlay() *circuitPlay { return &circuitPlay{now: time.Unix(1e9, 0)}
 func (p *circuitPlay) fault() bool { return p.faultSince(uint64(p.seq)) }
 
 func (p *circuitPlay) faultSince(start uint64) bool {
-	return p.circuit.fault(start, p.now, 3, 30*time.Second, p.seq.next)
+	return p.circuit.fault(ServerError, start, p.now, 3, 30*time.Second, p.seq.next)
 }
 
 func (p *circuitPlay) success() { p.circuit.success(uint64(p.seq), p.seq.next) }

@@ -41,7 +41,7 @@ func statusCommand() *cobra.Command {
 		Short: "Shows the keys of a running Caddy, and what stands in their way",
 		Long: `
 Asks a running Caddy's admin API for its pools and prints a line for each key:
-its state, why and until when it is set aside, how many of its calls failed,
+its state, why, since and until when it is set aside, how many of its calls failed,
 how many are under way, and its last error. Whatever else stands in a key's way
 follows on lines of its own.
 
@@ -278,7 +278,7 @@ const (
 	yellow = "33"
 )
 
-var statusHead = []string{"POOL", "PROVIDER", "KEY", "STATE", "REASON", "UNTIL", "FAILURES", "IN FLIGHT", "LAST ERROR"}
+var statusHead = []string{"POOL", "PROVIDER", "KEY", "STATE", "REASON", "SINCE", "UNTIL", "FAILURES", "IN FLIGHT", "LAST ERROR"}
 
 const stateColumn = 3
 
@@ -307,7 +307,7 @@ func tableOf(answer []byte, now time.Time, colours bool) (string, error) {
 			for _, name := range slices.Sorted(maps.Keys(p.Keys)) {
 				k := p.Keys[name]
 				for i, o := range barriersOf(&p, name, &k) {
-					line := []string{"", "", "", o.state, cmp.Or(o.reason, "-"), cmp.Or(o.untilWhen(now), "-")}
+					line := []string{"", "", "", o.state, cmp.Or(o.reason, "-"), cmp.Or(o.sinceWhen(now), "-"), cmp.Or(o.untilWhen(now), "-")}
 					if i == 0 {
 						line[0], line[1], line[2] = pool, provider, name
 						line = append(line, fmt.Sprintf("%d of %d", k.Totals.Failures, k.Totals.Attempts), fmt.Sprint(k.InFlight), k.LastError.describe(now))
@@ -347,7 +347,7 @@ func drawTable(lines []statusLine, colours bool) string {
 // barrier is what stands in a key's way. An untilWord takes the place of a time.
 type barrier struct {
 	state, reason, colour string
-	until                 time.Time
+	since, until          time.Time
 	left                  time.Duration // 0: by this computer's clock
 	untilWord             string
 	bench                 *benchView // what it is; nil: no bench
@@ -355,7 +355,7 @@ type barrier struct {
 
 // barrierOf words a bench.
 func barrierOf(state, colour string, b *benchView) barrier {
-	return barrier{state: state, colour: colour, reason: string(b.Reason), until: b.Until, left: time.Duration(b.Remaining) * time.Millisecond, bench: b}
+	return barrier{state: state, colour: colour, reason: string(b.Reason), since: b.Since, until: b.Until, left: time.Duration(b.Remaining) * time.Millisecond, bench: b}
 }
 
 const nextRequest = "the next request"
@@ -373,7 +373,7 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	paying := p.Accounts[k.Account]
 
 	if k.Status == "disabled" {
-		all = append(all, barrier{state: "disabled", colour: dim, reason: "by an operator", untilWord: "enabled"})
+		all = append(all, barrier{state: "disabled", colour: dim, reason: "by an operator", untilWord: "it is enabled"})
 	}
 	if p.Halt != nil && !p.haltIsAnAccounts() {
 		add("provider halted", red, p.Halt)
@@ -381,19 +381,17 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	if paying.Halt != nil {
 		add(account+" halted", red, paying.Halt)
 	}
-	switch {
-	case k.Rejected != nil:
-		add("rejected", red, k.Rejected)
-	case k.Status == "rejected": // and due for its re-check
-		all = append(all, barrier{state: "rejected", colour: red, reason: k.LastError.class(), untilWord: nextRequest})
-	}
-	if k.Circuit.State != circuitClosed && k.Circuit.State != "" {
-		o := barrier{state: k.Circuit.State, colour: red, reason: k.LastError.class(), untilWord: nextRequest}
-		if o.state == circuitOpen && k.Circuit.Until != nil {
-			o.until, o.untilWord = *k.Circuit.Until, ""
+	if k.Rejected != nil {
+		o := barrierOf("rejected", red, k.Rejected)
+		if k.Rejected.Remaining == 0 { // it is due for its re-check
+			o.untilWord = nextRequest
 		}
+		all = append(all, o)
+	}
+	if c := &k.Circuit; c.Since != nil && c.Until != nil {
+		o := barrier{state: c.State, colour: red, reason: string(c.Reason), since: *c.Since, until: *c.Until}
 		if o.state != circuitOpen {
-			o.colour = yellow
+			o.colour, o.untilWord = yellow, nextRequest
 		}
 		all = append(all, o)
 	}
@@ -442,6 +440,17 @@ func (p *providerView) haltIsAnAccounts() bool {
 	return false
 }
 
+// sinceWhen is when it began.
+func (o barrier) sinceWhen(now time.Time) string {
+	switch {
+	case o.since.IsZero():
+		return ""
+	case now.Sub(o.since) >= 24*time.Hour:
+		return o.since.Local().Format(time.DateTime)
+	}
+	return o.since.Local().Format(time.TimeOnly)
+}
+
 // untilWhen is when it ends, with the time that is left.
 func (o barrier) untilWhen(now time.Time) string {
 	if o.untilWord != "" || o.until.IsZero() {
@@ -465,13 +474,6 @@ func (e *errorView) describe(now time.Time) string {
 		status = fmt.Sprintf(" %d", e.Status)
 	}
 	return fmt.Sprintf("%s%s, %s ago", e.Class, status, seconds(now.Sub(e.At)))
-}
-
-func (e *errorView) class() string {
-	if e == nil {
-		return ""
-	}
-	return string(e.Class)
 }
 
 // seconds is a duration in whole seconds, or minutes above an hour.

@@ -33,7 +33,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 )
 
-// statesOf draws a pool p with a provider x that has one key, and returns the columns state, reason and until of it.
+// statesOf draws a pool p with a provider x that has one key, and returns the columns state, reason, since and until of it.
 func statesOf(t *testing.T, now time.Time, p providerView, k keyView) (lines []string) {
 	t.Helper()
 	if k.Account == "" {
@@ -53,7 +53,7 @@ func statesOf(t *testing.T, now time.Time, p providerView, k keyView) (lines []s
 			if len(cells) != len(statusHead) {
 				t.Fatalf("%d columns in %q", len(cells), line)
 			}
-			cells = cells[stateColumn : stateColumn+3]
+			cells = cells[stateColumn : stateColumn+4]
 		}
 		lines = append(lines, strings.Join(cells, "|"))
 	}
@@ -65,7 +65,7 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 	b := func(reason Class, left time.Duration) *benchView {
 		return &benchView{Reason: reason, Since: now.Add(-time.Minute), Until: now.Add(left), Remaining: left.Milliseconds(), Strikes: 1}
 	}
-	soon := now.Add(30 * time.Second)
+	earlier, soon := now.Add(-time.Minute), now.Add(30*time.Second)
 	failed := &errorView{Class: Timeout, At: now.Add(-90 * time.Second)}
 	many := make(map[string]benchView)
 	for i := range 9 {
@@ -77,73 +77,73 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 		key      keyView
 		want     []string
 	}{
-		{"nothing", providerView{}, keyView{Status: "available"}, []string{"available|-|-"}},
+		{"nothing", providerView{}, keyView{Status: "available"}, []string{"available|-|-|-"}},
 		{
 			"a halted provider", providerView{Status: "halted", Halt: b(ProviderUnavailable, time.Minute)}, keyView{Status: "available"},
-			[]string{"provider halted|provider_unavailable|03:01:00 (1m)"},
+			[]string{"provider halted|provider_unavailable|02:59:00|03:01:00 (1m)"},
 		},
 		{
 			"the halt of its own account", providerView{Accounts: map[string]accountView{"k": {Halt: b(BillingError, 59*time.Second)}}}, keyView{Status: "available"},
-			[]string{"account halted|billing_error|03:00:59 (59s)"},
+			[]string{"account halted|billing_error|02:59:00|03:00:59 (59s)"},
 		},
 		{
 			"the halt of a shared account", providerView{Accounts: map[string]accountView{"team": {Halt: b(BillingError, time.Minute)}}}, keyView{Status: "available", Account: "team"},
-			[]string{"account team halted|billing_error|03:01:00 (1m)"},
+			[]string{"account team halted|billing_error|02:59:00|03:01:00 (1m)"},
 		},
 		{
 			"a provider that is halted since all its accounts are",
 			providerView{Status: "halted", Halt: b(BillingError, time.Minute), Accounts: map[string]accountView{"k": {Halt: b(BillingError, time.Minute)}}},
-			keyView{Status: "available"}, []string{"account halted|billing_error|03:01:00 (1m)"},
+			keyView{Status: "available"}, []string{"account halted|billing_error|02:59:00|03:01:00 (1m)"},
 		},
 		{
 			"another account's halt", providerView{Accounts: map[string]accountView{"other": {Halt: b(BillingError, time.Minute)}}}, keyView{Status: "available"},
-			[]string{"available|-|-"},
+			[]string{"available|-|-|-"},
 		},
-		{"a rejected key", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 10*time.Minute)}, []string{"rejected|auth_error|03:10:00 (10m)"}},
+		{"a rejected key", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 10*time.Minute)}, []string{"rejected|auth_error|02:59:00|03:10:00 (10m)"}},
 		{
-			"a rejected key that is due", providerView{}, keyView{Status: "rejected", LastError: &errorView{Class: AuthError, Status: 401, At: now}},
-			[]string{"rejected|auth_error|the next request"},
-		},
-		{
-			"an open circuit", providerView{}, keyView{Status: "open", Circuit: circuitView{circuitOpen, 3, &soon}, LastError: failed},
-			[]string{"open|timeout|03:00:30 (30s)"},
+			"a rejected key that is due", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 0)},
+			[]string{"rejected|auth_error|02:59:00|the next request"},
 		},
 		{
-			"a circuit that wants a probe", providerView{}, keyView{Status: "half_open", Circuit: circuitView{circuitHalfOpen, 3, &now}, LastError: failed},
-			[]string{"half_open|timeout|the next request"},
+			"an open circuit", providerView{}, keyView{Status: "open", Circuit: circuitView{circuitOpen, 3, Timeout, &earlier, &soon}, LastError: failed},
+			[]string{"open|timeout|02:59:00|03:00:30 (30s)"},
 		},
-		{"a cooldown", providerView{}, keyView{Status: "cooling", Cooldown: b(RateLimit, 90*time.Minute)}, []string{"cooling|rate_limit|04:30:00 (1h30m)"}},
+		{
+			"a circuit that wants a probe", providerView{}, keyView{Status: "half_open", Circuit: circuitView{circuitHalfOpen, 3, Timeout, &earlier, &now}, LastError: failed},
+			[]string{"half_open|timeout|02:59:00|the next request"},
+		},
+		{"a cooldown", providerView{}, keyView{Status: "cooling", Cooldown: b(RateLimit, 90*time.Minute)}, []string{"cooling|rate_limit|02:59:00|04:30:00 (1h30m)"}},
 		{
 			"a cooling account", providerView{Accounts: map[string]accountView{"team": {Cooldown: b(RateLimit, 48*time.Hour)}}}, keyView{Status: "cooling", Account: "team"},
-			[]string{"account team cooling|rate_limit|2026-05-03 03:00:00 (48h)"},
+			[]string{"account team cooling|rate_limit|02:59:00|2026-05-03 03:00:00 (48h)"},
 		},
-		{"a disabled key", providerView{}, keyView{Status: "disabled"}, []string{"disabled|by an operator|enabled"}},
+		{"a disabled key", providerView{}, keyView{Status: "disabled"}, []string{"disabled|by an operator|-|it is enabled"}},
 		{
 			"a model", providerView{}, keyView{Status: "available", Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)}},
-			[]string{"available|-|-", "model big benched|model_unavailable|03:01:00 (1m)"},
+			[]string{"available|-|-|-", "model big benched|model_unavailable|02:59:00|03:01:00 (1m)"},
 		},
 		{
 			"many models", providerView{}, keyView{Status: "available", Models: many},
 			[]string{
-				"available|-|-", "model m0 benched|model_unavailable|03:01:00 (1m)", "model m1 benched|model_unavailable|03:01:00 (1m)",
-				"model m2 benched|model_unavailable|03:01:00 (1m)", "6 more models benched|-|-",
+				"available|-|-|-", "model m0 benched|model_unavailable|02:59:00|03:01:00 (1m)", "model m1 benched|model_unavailable|02:59:00|03:01:00 (1m)",
+				"model m2 benched|model_unavailable|02:59:00|03:01:00 (1m)", "6 more models benched|-|-|-",
 			},
 		},
 		{
 			"a model's name that would steer the terminal", providerView{},
 			keyView{Status: "available", Models: map[string]benchView{"a\x1b[2J\nb" + strings.Repeat("c", 99): *b(ModelUnavailable, time.Minute)}},
-			[]string{"available|-|-", `model a\x1b[2J\nb` + strings.Repeat("c", 28) + "… benched|model_unavailable|03:01:00 (1m)"},
+			[]string{"available|-|-|-", `model a\x1b[2J\nb` + strings.Repeat("c", 28) + "… benched|model_unavailable|02:59:00|03:01:00 (1m)"},
 		},
 		{
 			"several things at once", providerView{Halt: b(Overloaded, 5*time.Second), Accounts: map[string]accountView{"k": {Halt: b(BillingError, time.Minute)}}},
 			keyView{
-				Status: "disabled", Rejected: b(AuthError, time.Minute), Circuit: circuitView{circuitOpen, 3, &soon}, LastError: failed, Cooldown: b(RateLimit, time.Second),
+				Status: "disabled", Rejected: b(AuthError, time.Minute), Circuit: circuitView{circuitOpen, 3, Timeout, &earlier, &soon}, LastError: failed, Cooldown: b(RateLimit, time.Second),
 				Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)},
 			},
 			[]string{
-				"disabled|by an operator|enabled", "provider halted|overloaded|03:00:05 (5s)", "account halted|billing_error|03:01:00 (1m)",
-				"rejected|auth_error|03:01:00 (1m)", "open|timeout|03:00:30 (30s)", "cooling|rate_limit|03:00:01 (1s)",
-				"model big benched|model_unavailable|03:01:00 (1m)",
+				"disabled|by an operator|-|it is enabled", "provider halted|overloaded|02:59:00|03:00:05 (5s)", "account halted|billing_error|02:59:00|03:01:00 (1m)",
+				"rejected|auth_error|02:59:00|03:01:00 (1m)", "open|timeout|02:59:00|03:00:30 (30s)", "cooling|rate_limit|02:59:00|03:00:01 (1s)",
+				"model big benched|model_unavailable|02:59:00|03:01:00 (1m)",
 			},
 		},
 	} {
@@ -159,7 +159,7 @@ func TestStatusTableIsAligned(t *testing.T) {
 	now := time.Now()
 	answer := []byte(toJSON(t, map[string]any{"pools": map[string]poolView{
 		"b": {map[string]providerView{"ärger": {Keys: map[string]keyView{"k": {
-			Account: "k", Status: "open", Circuit: circuitView{circuitOpen, 3, &now}, InFlight: 7,
+			Account: "k", Status: "open", Circuit: circuitView{circuitOpen, 3, Timeout, &now, &now}, InFlight: 7,
 			LastError: &errorView{RateLimit, 429, now.Add(-12 * time.Second)}, Totals: totalsView{12, 3},
 		}}}}},
 		"a-longer-name": {map[string]providerView{"x": {Keys: map[string]keyView{"a": {Account: "a", Status: "available"}, "long-name": {Account: "long-name", Status: "disabled"}}}}},
@@ -234,11 +234,11 @@ func TestStatusOfARunningCaddy(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			`default +default +k1 +cooling +rate_limit +\S+ \((20|1\d)s\) +1 of 1 +0 +rate_limit 429, `,
-			`default +default +k2 +account halted +billing_error +\S+ \((1m|5\ds)\) +1 of 1 +0 +billing_error 402, `,
-			`default +default +k3 +rejected +auth_error +\S+ \((10m|9m5\ds)\) `,
-			`default +default +k4 +available .*\n +model m benched +model_unavailable +\S+ \((1m|5\ds)\)`,
-			`default +default +k5 +available +- +- +0 of 1 +0 +-\n`,
+			`default +default +k1 +cooling +rate_limit +\S+ +\S+ \((20|1\d)s\) +1 of 1 +0 +rate_limit 429, `,
+			`default +default +k2 +account halted +billing_error +\S+ +\S+ \((1m|5\ds)\) +1 of 1 +0 +billing_error 402, `,
+			`default +default +k3 +rejected +auth_error +\S+ +\S+ \((10m|9m5\ds)\) `,
+			`default +default +k4 +available .*\n +model m benched +model_unavailable +\S+ +\S+ \((1m|5\ds)\)`,
+			`default +default +k5 +available +- +- +- +0 of 1 +0 +-\n`,
 		} {
 			if !regexp.MustCompile(want).MatchString(table) {
 				t.Errorf("%s: no %s in\n%s", flags[0], want, table)

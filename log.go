@@ -16,30 +16,78 @@ package llmfailover
 
 import (
 	"strings"
+	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/time/rate"
 )
 
-// fields tell which key of which request a log line is about.
-func (f *failover) fields(extra ...zap.Field) []zap.Field {
-	return append([]zap.Field{
+// repeats thins out the log lines about a key, so that a storm does not become one of lines: what is said again and
+// again of one class is said repeatsAtOnce times in a row, and then repeatsPerSecond times a second.
+type repeats struct {
+	mu    sync.Mutex
+	lines map[lineKind]*repeated
+}
+
+type lineKind struct {
+	message string
+	class   Class
+}
+
+type repeated struct {
+	limit   *rate.Limiter
+	leftOut int // since the last that was said
+}
+
+const (
+	repeatsAtOnce    = 100
+	repeatsPerSecond = 10
+)
+
+// admit reports whether a line is written, and how many like it were left out before it.
+func (r *repeats) admit(kind lineKind, now time.Time) (leftOut int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.lines[kind]
+	if known == nil {
+		known = &repeated{limit: rate.NewLimiter(repeatsPerSecond, repeatsAtOnce)}
+		if r.lines == nil {
+			r.lines = make(map[lineKind]*repeated)
+		}
+		r.lines[kind] = known
+	}
+	if !known.limit.AllowN(now, 1) {
+		known.leftOut++
+		return 0, false
+	}
+	leftOut, known.leftOut = known.leftOut, 0
+	return leftOut, true
+}
+
+// log writes a line about the request's key, unless it repeats others.
+func (f *failover) log(level zapcore.Level, message string, class Class, reason string, more ...zap.Field) {
+	logger := f.pool.logger
+	if !logger.Core().Enabled(level) {
+		return
+	}
+	leftOut, ok := f.visit.repeated.admit(lineKind{message, class}, f.pool.clock.Now())
+	if !ok {
+		return
+	}
+	fields := append([]zap.Field{
 		zap.String("pool", f.pool.name),
 		zap.String("provider", f.visit.provider.name),
 		zap.String("key", f.visit.name),
 		zap.Int("attempt", f.trace.attempts),
-	}, extra...)
-}
-
-// summary tells of the last failure and of the time that failover took.
-func (f *failover) summary() []zap.Field {
-	last := f.failed[len(f.failed)-1]
-	return []zap.Field{
-		zap.String("class", string(last.Class)),
-		zap.String("reason", last.Reason),
-		zap.Duration("waited", f.waited),
-		zap.Duration("took", f.pool.clock.Now().Sub(f.in.arrived)),
+		zap.String("class", string(class)),
+		zap.String("reason", reason),
+	}, more...)
+	if leftOut > 0 {
+		fields = append(fields, zap.Int("left_out", leftOut))
 	}
+	logger.Log(level, message, fields...)
 }
 
 // logAttempt tells of a failed attempt. One that is the request's own fault is no operator's concern.
@@ -48,19 +96,15 @@ func (f *failover) logAttempt(x *exchange, next action) {
 	if !f.verdict.charged() {
 		level = zapcore.InfoLevel
 	}
-	if c := f.pool.logger.Check(level, "attempt failed"); c != nil {
-		c.Write(f.fields(
-			zap.String("class", string(f.verdict.Class)),
-			zap.String("scope", string(f.verdict.Scope)),
-			zap.String("reason", f.verdict.Reason),
-			zap.String("rule", f.verdict.Rule),
-			zap.Int("status", x.status()),
-			zap.Duration("hint", f.verdict.Wait),
-			zap.String("next", next.do.String()),
-			zap.Duration("wait", next.wait),
-			zap.Duration("took", x.clock.Now().Sub(x.begun)),
-		)...)
-	}
+	f.log(level, "attempt failed", f.verdict.Class, f.verdict.Reason,
+		zap.String("scope", string(f.verdict.Scope)),
+		zap.String("rule", f.verdict.Rule),
+		zap.Int("status", x.status()),
+		zap.Duration("hint", f.verdict.Wait),
+		zap.String("next", next.do.String()),
+		zap.Duration("wait", next.wait),
+		zap.Duration("took", x.clock.Now().Sub(x.begun)),
+	)
 }
 
 // logChange tells of what was set aside or came back.
@@ -84,29 +128,28 @@ func (v *visit) logChange(c change) {
 
 // logServed tells of a request that was served after failover.
 func (f *failover) logServed(x *exchange) {
-	if c := f.pool.logger.Check(zapcore.InfoLevel, "served after failover"); c != nil {
-		c.Write(f.fields(append(f.summary(), zap.Int("status", x.status()))...)...)
-	}
+	f.logEnd(zapcore.InfoLevel, "served after failover", zap.Int("status", x.status()))
 }
 
 // logGaveUp tells of a request that more than one attempt could not serve.
-func (f *failover) logGaveUp() {
-	if c := f.pool.logger.Check(zapcore.WarnLevel, "gave up"); c != nil {
-		c.Write(f.fields(f.summary()...)...)
-	}
+func (f *failover) logGaveUp() { f.logEnd(zapcore.WarnLevel, "gave up") }
+
+// logEnd tells how a request ended, of its last failure and of the time that failover took.
+func (f *failover) logEnd(level zapcore.Level, message string, more ...zap.Field) {
+	last := f.failed[len(f.failed)-1]
+	f.log(level, message, last.Class, last.Reason, append(more,
+		zap.Duration("waited", f.waited),
+		zap.Duration("took", f.pool.clock.Now().Sub(f.in.arrived)),
+	)...)
 }
 
 // logBrokenOff tells of an answer that failed after its first content had gone to the caller.
 func (f *failover) logBrokenOff(x *exchange, r *relay) {
-	if c := f.pool.logger.Check(zapcore.WarnLevel, "answer broke off after its first content"); c != nil {
-		c.Write(f.fields(
-			zap.String("class", string(f.verdict.Class)),
-			zap.String("reason", f.verdict.Reason),
-			zap.Int("bytes", r.bytes),
-			zap.Int("events", r.sent),
-			zap.Duration("took", x.clock.Now().Sub(x.begun)),
-		)...)
-	}
+	f.log(zapcore.WarnLevel, "answer broke off after its first content", f.verdict.Class, f.verdict.Reason,
+		zap.Int("bytes", r.bytes),
+		zap.Int("events", r.sent),
+		zap.Duration("took", x.clock.Now().Sub(x.begun)),
+	)
 }
 
 // String names what is done next.

@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"net/http"
 	"testing"
+	"time"
 )
 
 func TestLogLines(t *testing.T) {
@@ -98,4 +99,59 @@ func TestPlaceholdersAndAccessLog(t *testing.T) {
 		s.ask(http.MethodPost, "/llm_failover/mine/default/k2/disable").want(200)
 		s.post("/v1/chat/completions", chat("m")).want(503).wantHeader("X-Served-By", "/", "X-Attempts", "0", "X-Class", "<>")
 	})
+}
+
+// TestRepeatsAreThinnedOut: a storm of one failure is not one of lines; what is another key's, or of another class, is said anyway.
+func TestRepeatsAreThinnedOut(t *testing.T) {
+	var (
+		r     repeats
+		start = time.Now()
+		said  = lineKind{"attempt failed", ServerError}
+		lines = func(n int, after time.Duration) (written, leftOut int) {
+			for range n {
+				if out, ok := r.admit(said, start.Add(after)); ok {
+					written++
+					leftOut += out
+				}
+			}
+			return written, leftOut
+		}
+	)
+	if n, out := lines(1000, 0); n != repeatsAtOnce || out != 0 {
+		t.Errorf("%d lines of 1000, with %d left out", n, out)
+	}
+	if _, ok := r.admit(lineKind{"attempt failed", Timeout}, start); !ok {
+		t.Error("another failure is left out")
+	}
+	if n, out := lines(1000, time.Second); n != repeatsPerSecond || out != 1000-repeatsAtOnce {
+		t.Errorf("a second later %d lines of 1000, with %d left out", n, out)
+	}
+	if n, out := lines(1, time.Minute); n != 1 || out != 1000-repeatsPerSecond {
+		t.Errorf("a minute later %d lines, with %d left out", n, out)
+	}
+}
+
+// TestStormOfOneFailure: every attempt of a storm is counted, few are told of, and the transition is.
+func TestStormOfOneFailure(t *testing.T) {
+	a := newUpstream(t).on("k1", fails(400, "bad"))
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+quick+"}")
+	const asked = 3 * repeatsAtOnce
+	began := time.Now()
+	for range asked {
+		s.post("/v1/chat/completions", chat("m")).want(400)
+	}
+	lines := sink.ours("attempt failed")
+	told := len(lines)
+	for _, l := range lines {
+		told += int(l.Get("left_out").Int())
+	}
+	most := repeatsAtOnce + int(repeatsPerSecond*time.Since(began).Seconds()) + 1
+	if len(lines) < repeatsAtOnce || len(lines) > most || told > asked {
+		t.Errorf("%d lines that tell of %d failures, for %d", len(lines), told, asked)
+	}
+	a.on("k1", fails(402, "Insufficient Balance"))
+	s.post("/v1/chat/completions", chat("m"))
+	if got := len(sink.ours("halted")); got != 1 {
+		t.Errorf("%d lines about the halt", got)
+	}
 }

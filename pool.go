@@ -93,6 +93,7 @@ type credential struct {
 	facts       *keyFacts
 	operator    *operatorFacts
 	served      prometheus.Counter // attempts that did not fail
+	repeated    repeats            // in the log
 }
 
 // builder makes a pool of a handler's config, and takes references to what is known of it.

@@ -56,7 +56,7 @@ func (v *visit) recordFault(class Class, now time.Time) {
 		return
 	}
 	v.charged = true
-	if c.fault(v.started, now, pol.threshold, pol.cooldown, nextSequence) {
+	if c.fault(class, v.started, now, pol.threshold, pol.cooldown, nextSequence) {
 		v.ownCircuit = c.changed
 		v.changed(change{event: eventCircuitOpened, target: targetCircuit, begins: true, reason: class, until: c.until})
 	}

@@ -399,20 +399,16 @@ func newKeyPane(p *providerView, name string, now time.Time) keyPane {
 		if o.untilWord == "" && !o.until.IsZero() {
 			b.Until = momentPane{clockTime(o.until, now), "in " + seconds(o.until.Sub(now))}
 		}
-		since := time.Time{}
 		if bench := o.bench; bench != nil {
-			since = bench.Since
 			if bench.Hint != "" {
 				b.Why += " (hint " + bench.Hint + ")"
 			}
 			if bench.Strikes > 1 {
 				b.Why += fmt.Sprintf(", %d times", bench.Strikes)
 			}
-		} else if k.LastError != nil && o.reason == string(k.LastError.Class) {
-			since = k.LastError.At // which opened the circuit, or rejected the key
 		}
-		if !since.IsZero() {
-			b.Since = momentPane{clockTime(since, now), seconds(now.Sub(since)) + " ago"}
+		if !o.since.IsZero() {
+			b.Since = momentPane{clockTime(o.since, now), seconds(now.Sub(o.since)) + " ago"}
 		}
 		pane.Barriers = append(pane.Barriers, b)
 		if worse(b.Severity, pane.Worst) < 0 {

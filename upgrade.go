@@ -241,7 +241,7 @@ func (f *failover) openTunnel(x *exchange) error {
 	x.visit.charged, x.visit.started = false, sequence.Load()
 	caller, err := f.switchProtocols()
 	if err != nil {
-		f.pool.logger.Error("the caller's connection cannot be upgraded", f.fields(zap.Error(err))...)
+		f.log(zapcore.ErrorLevel, "the caller's connection cannot be upgraded", "", err.Error())
 		panic(http.ErrAbortHandler) // the answer has begun
 	}
 	t := &tunnel{caller: caller, upstream: x.response.Body.(io.ReadWriteCloser), events: make(chan tunnelEvent, 4)}
@@ -404,11 +404,5 @@ func (f *failover) tunnelBroke(x *exchange, err error) {
 	f.verdict = classify(Evidence{Err: err, Now: now})
 	f.trace.class = f.verdict.Class
 	x.visit.record(f.verdict, 0, func() bool { return false }, now)
-	if c := f.pool.logger.Check(zapcore.WarnLevel, "tunnel broke"); c != nil {
-		c.Write(f.fields(
-			zap.String("class", string(f.verdict.Class)),
-			zap.String("reason", f.verdict.Reason),
-			zap.Duration("took", now.Sub(x.begun)),
-		)...)
-	}
+	f.log(zapcore.WarnLevel, "tunnel broke", f.verdict.Class, f.verdict.Reason, zap.Duration("took", now.Sub(x.begun)))
 }
