@@ -30,8 +30,11 @@ func init() {
 	caddy.RegisterModule(adminAPI{})
 }
 
-// adminAPI is what operators see and steer. It has no state: it reads the pools that are registered when it is asked.
+// adminAPI is what operators see and steer. It has no state: it reads the pools that run when it is asked.
 type adminAPI struct{}
+
+// Provision has the admin endpoint's own metrics tell of the pools.
+func (adminAPI) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // CaddyModule returns the Caddy module information.
 func (adminAPI) CaddyModule() caddy.ModuleInfo {
@@ -73,7 +76,7 @@ func adminShow(w http.ResponseWriter, r *http.Request, names []string) error {
 	}
 	shown := pools.all()
 	if len(names) == 1 {
-		p := pools.newest(names[0])
+		p := pools.current(names[0])
 		if p == nil {
 			return notFound("pool", names[0])
 		}
@@ -106,7 +109,7 @@ func adminAct(w http.ResponseWriter, r *http.Request, names []string, action str
 	if r.Method != http.MethodPost {
 		return wrongMethod(r, http.MethodPost)
 	}
-	p := pools.newest(names[0])
+	p := pools.current(names[0])
 	if p == nil {
 		return notFound("pool", names[0])
 	}
@@ -316,5 +319,6 @@ func (c *credential) view(now time.Time) keyView {
 // Interface guards
 var (
 	_ caddy.Module      = adminAPI{}
+	_ caddy.Provisioner = adminAPI{}
 	_ caddy.AdminRouter = adminAPI{}
 )

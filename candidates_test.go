@@ -353,7 +353,9 @@ func TestRamp(t *testing.T) {
 	for what, recover := range map[string]func(p *pool, now time.Time){
 		"a key's circuit": func(p *pool, now time.Time) {
 			k := p.credentials[0].facts
-			k.update(func() { k.circuit.fault(ServerError, sequence.Load(), now.Add(-time.Hour), 1, time.Minute, nextSequence) })
+			k.update(func() {
+				k.circuit.fault(ServerError, sequence.Load(), now.Add(-time.Hour), 1, time.Minute, nextSequence)
+			})
 		},
 		"a rejected key": func(p *pool, now time.Time) {
 			k := p.credentials[0].facts

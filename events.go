@@ -15,7 +15,12 @@
 package llmfailover
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -50,29 +55,81 @@ type change struct {
 	until  time.Time
 }
 
-// emitter sends events where the config subscribes to any.
+// maxEarly is how many events are kept until a config has started.
+const maxEarly = 64
+
+// emitter sends events to those whom its handler's config subscribes. The events app takes the subscriptions when it
+// starts, and apps start in any order (https://github.com/caddyserver/caddy/blob/v2.11.9/caddy.go#L446), so that what
+// happens before all have started is told then.
 type emitter struct {
-	ctx caddy.Context
-	app *caddyevents.App
+	ctx     caddy.Context
+	app     *caddyevents.App
+	started atomic.Bool
+	mu      sync.Mutex
+	early   []earlyEvent
 }
 
-func newEmitter(ctx caddy.Context) *emitter {
+type earlyEvent struct {
+	name string
+	data map[string]any
+}
+
+// newEmitter returns nil where no events app is: no config runs then, but a test or a simulation.
+func newEmitter(ctx caddy.Context) (*emitter, error) {
 	app, err := ctx.AppIfConfigured("events")
 	if err != nil {
-		return nil // nobody listens
+		return nil, nil //nolint:nilerr,nilnil // a nil emitter is silent
 	}
-	events, ok := app.(*caddyevents.App)
-	if !ok {
-		return nil
-	}
-	return &emitter{ctx, events}
+	e := &emitter{ctx: ctx, app: app.(*caddyevents.App)}
+	return e, e.app.On("started", startHandler{e})
 }
 
-// emit sends an event; the data is not used after it.
-func (e *emitter) emit(name string, data map[string]any) {
-	if e != nil {
-		e.app.Emit(e.ctx, name, data)
+// startHandler hears that all apps of a config have started.
+type startHandler struct{ *emitter }
+
+// Handle implements caddyevents.Handler.
+func (h startHandler) Handle(context.Context, caddy.Event) error {
+	h.mu.Lock()
+	early := h.early
+	h.early = nil
+	h.started.Store(true)
+	h.mu.Unlock()
+	for _, e := range early {
+		h.send(e.name, e.data)
 	}
+	return nil
+}
+
+// running reports whether the config has started.
+func (e *emitter) running() bool { return e == nil || e.started.Load() }
+
+// emit sends an event, now or when the config has started. The data is not used after it.
+func (e *emitter) emit(name string, data map[string]any) {
+	if e == nil {
+		return
+	}
+	if !e.running() {
+		e.mu.Lock()
+		if !e.running() {
+			if len(e.early) < maxEarly {
+				e.early = append(e.early, earlyEvent{name, data})
+			}
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+	}
+	e.send(name, data)
+}
+
+// send has the event handlers run. One that panics is no reason to leave a request unanswered.
+func (e *emitter) send(name string, data map[string]any) {
+	defer func() {
+		if r := recover(); r != nil {
+			e.ctx.Logger().Error("an event handler panicked", zap.String("event", name), zap.Any("panic", r))
+		}
+	}()
+	e.app.Emit(e.ctx, name, data)
 }
 
 // changed notes a change, to be told once no lock is held.
@@ -95,8 +152,8 @@ func (v *visit) tell() {
 // emit sends a change to who listens now: a stream may outlive the config it began with.
 func (v *visit) emit(c change) {
 	p := v.provider.pool
-	if newest := pools.newest(p.name); newest != nil {
-		p = newest
+	if current := pools.current(p.name); current != nil {
+		p = current
 	}
 	data := map[string]any{"pool": p.name, "provider": v.provider.name, "key": v.name, "account": v.account.name, "target": c.target}
 	if c.reason != "" {

@@ -325,12 +325,12 @@ func alertQueries(t *testing.T) (all []query) {
 func labelsOfMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	descs := make(chan *prometheus.Desc, 100)
-	newMetrics(testPool(t, &Handler{Providers: []*Provider{testProvider("a", "k1")}})).Describe(descs)
+	collector{}.Describe(descs)
 	close(descs)
 	labels := make(map[string][]string)
 	for d := range descs {
 		m := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`).FindStringSubmatch(d.String())
-		of := append(strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' }), "pool", "instance", "job")
+		of := append(strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' }), "instance", "job")
 		if labels[m[1]] = of; strings.HasSuffix(m[1], "_seconds") && len(of) == 3 { // a histogram
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 				labels[m[1]+suffix] = append([]string{"le"}, of...)

@@ -132,10 +132,7 @@ func (f *failover) run() error {
 		return f.turnedAway(errQueueFull)
 	}
 	for {
-		if act.wait > 0 {
-			f.pool.timed(f.waitFor(act), act.wait)
-		}
-		if !f.pause(act.wait) {
+		if !f.pause(act) {
 			return f.callerLeft()
 		}
 		if act.charged {
@@ -164,14 +161,17 @@ func (f *failover) abandon() {
 	}
 }
 
-// pause waits. It reports false if the caller left meanwhile. The deadline needs no look: no wait is begun that it
-// would end.
-func (f *failover) pause(d time.Duration) bool {
-	if d <= 0 {
+// pause does an action's wait. It reports false if the caller left meanwhile. The deadline needs no look: no wait is
+// begun that it would end.
+func (f *failover) pause(act action) bool {
+	if act.wait <= 0 {
 		return !f.in.left()
 	}
-	f.waited += d
-	f.pool.clock.Wait(f.in.Context(), d, nil)
+	began := f.pool.clock.Now()
+	f.pool.clock.Wait(f.in.Context(), act.wait, nil)
+	waited := f.pool.clock.Now().Sub(began)
+	f.waited += waited
+	f.pool.timed(f.waitFor(act), waited)
 	return !f.in.left()
 }
 
@@ -280,6 +280,7 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	sent := f.in.final() && (x.response != nil || f.in.rest.begun.Load())
 	v.final = sent || !f.in.repeatable() && x.outcomeUnknown(f.verdict)
 	v.record(f.verdict, x.status(), f.othersCanServe, now)
+	now = f.pool.clock.Now() // event handlers may have taken their time
 	o := f.others(now)
 	o.self = v.look(v.model, v, now).obstacle == free
 	next = f.next(o, now)

@@ -96,7 +96,7 @@ func TestFollowSecrets(t *testing.T) {
 // waitForReread returns when the files have been looked at once more, and then some.
 func waitForReread(t *testing.T) error {
 	t.Helper()
-	p := pools.newest(defaultName)
+	p := pools.current(defaultName)
 	h := &Handler{Providers: []*Provider{{Name: "a", BaseURL: "https://a.example", Keys: []*Key{{Name: "k", Secret: "{file." + filepath.Join(t.TempDir(), "other") + "}"}}}}, Pool: strings.ToLower(t.Name())}
 	file := strings.TrimSuffix(strings.TrimPrefix(h.Providers[0].Keys[0].Secret, "{file."), "}")
 	if err := os.WriteFile(file, []byte("secret-one"), 0o600); err != nil {
@@ -114,7 +114,7 @@ func waitForReread(t *testing.T) error {
 			return err
 		}
 	}
-	if pools.newest(defaultName) != p {
+	if pools.current(defaultName) != p {
 		t.Error("what cannot be used made another pool")
 	}
 	return nil

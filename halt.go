@@ -49,14 +49,17 @@ func (b *bench) clear(start uint64, seq func() uint64) (ended bool) {
 }
 
 // rest sets it aside for as long as a verdict says, and reports whether that changed anything. A hint, also a late one,
-// never shortens a bench; a late one begins none either.
+// never shortens a bench; a late one begins none either. A halt stays one, with its reason and strikes.
 func (b *bench) rest(v Verdict, start uint64, now time.Time, seq func() uint64) bool {
 	until := now.Add(v.Wait)
 	if b.active(now) && !until.After(b.until) || !b.active(now) && start < b.changed {
 		return false
 	}
-	if !b.active(now) || b.reason.Parent() != v.Class.Parent() {
-		b.since, b.strikes = now, 0
+	switch {
+	case b.strikes > 0: // a limit says nothing about what halted it, which only a success clears
+		v.Class = b.reason
+	case !b.active(now) || b.reason.Parent() != v.Class.Parent():
+		b.since = now
 	}
 	b.reason, b.hint, b.until, b.changed, b.probe = v.Class, v.Hint, until, seq(), nil
 	return true

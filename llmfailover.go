@@ -82,7 +82,8 @@ type Handler struct {
 	// What one request, and all of the pool's at once, may take.
 	Limits *Limits `json:"limits,omitempty"`
 
-	pool atomic.Pointer[pool]
+	pool   atomic.Pointer[pool]
+	events *emitter // nil: no config runs
 
 	mu       sync.Mutex // of what follows: a followed secret may change while the handler ends
 	held     []factKey  // references to facts that this instance took
@@ -356,6 +357,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
+	if h.events, err = newEmitter(ctx); err != nil {
+		return err
+	}
 	b := &builder{handler: h, secret: resolve}
 	err = b.build(ctx)
 	h.pool.Store(b.pool)
@@ -366,10 +370,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	for _, hint := range h.hints(b.pool) {
 		b.pool.logger.Warn("this setting has no effect", zap.String("pool", h.Pool), zap.String("hint", hint))
 	}
-	m := newMetrics(b.pool)
-	m.pool = h.pool.Load
-	if err := m.register(ctx.GetMetricsRegistry()); err != nil {
-		return fmt.Errorf("pool %s: metrics: %w", h.Pool, err)
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return err
 	}
 	if err := pools.add(h, ctx.GetMetricsRegistry(), text); err != nil {
 		return err
@@ -381,12 +383,13 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
 // keep what they use.
 func (h *Handler) Cleanup() error {
-	pools.remove(h)
+	left := pools.remove(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.finished = true
 	if p := h.pool.Load(); p != nil {
 		p.retired.Store(true)
+		p.counters.retain(p, left)
 	}
 	err := giveBack(h.held)
 	h.held = nil

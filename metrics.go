@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -46,6 +47,14 @@ const (
 	waitQueue   = "queue"
 )
 
+const (
+	namespace     = "llm_failover_"
+	labelPool     = "pool"
+	labelProvider = "provider"
+	labelKey      = "key"
+	labelModel    = "model"
+)
+
 // classServed is the class of an attempt that did not fail.
 const classServed = "ok"
 
@@ -72,20 +81,21 @@ type counters struct {
 }
 
 func newCounters(pool string) *counters {
-	labels := prometheus.Labels{"pool": pool}
+	mine := prometheus.Labels{labelPool: pool}
 	vec := func(name, help string, of ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "llm_failover_" + name, Help: help, ConstLabels: labels}, of)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, append([]string{labelPool}, of...)).MustCurryWith(mine)
 	}
 	seconds := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "llm_failover_" + name, Help: help, ConstLabels: labels, Buckets: buckets})
+		of := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: namespace + name, Help: help, Buckets: buckets}, []string{labelPool})
+		return of.With(mine).(prometheus.Histogram)
 	}
 	c := &counters{
 		requests:  vec("requests_total", "Requests that have ended, by their outcome.", "outcome"),
-		attempts:  vec("attempts_total", "Upstream calls that have been judged, by the class of their failure, or ok.", "provider", "key", "class"),
-		failovers: vec("failovers_total", "Times a request moved on from a key, by the class of its failure there.", "provider", "key", "class"),
+		attempts:  vec("attempts_total", "Upstream calls that have been judged, by the class of their failure, or ok.", labelProvider, labelKey, "class"),
+		failovers: vec("failovers_total", "Times a request moved on from a key, by the class of its failure there.", labelProvider, labelKey, "class"),
 		waits:     vec("wait_seconds_total", "Seconds that requests waited, by what for.", "kind"),
-		benches:   vec("benches_total", "Times something was set aside, by what it was and why.", "provider", "key", "target", "reason"),
-		tokens:    vec("tokens_total", "Tokens that answers say they took, by the model's name in the config.", "provider", "model", "type"),
+		benches:   vec("benches_total", "Times something was set aside, by what it was and why.", labelProvider, labelKey, "target", "reason"),
+		tokens:    vec("tokens_total", "Tokens that answers say they took, by the model's name in the config.", labelProvider, labelModel, "type"),
 		first:     seconds("first_content_seconds", "Seconds from a request's arrival to the first content for its caller.", answerBuckets),
 		whole:     seconds("request_seconds", "Seconds from a request's arrival to its end.", answerBuckets),
 		overhead:  seconds("overhead_seconds", "Seconds of a served request, up to its first content, that were neither an upstream's nor a wait.", overheadBuckets),
@@ -104,17 +114,12 @@ func (c *counters) all() []prometheus.Collector {
 	return []prometheus.Collector{c.requests, c.attempts, c.failovers, c.waits, c.benches, c.tokens, c.first, c.whole, c.overhead}
 }
 
-// metrics is a pool's collector: its counters, and gauges that are read from what is known at the time of asking.
-type metrics struct {
-	pool   func() *pool // a secret that changes makes another one
-	gauges [len(gauges)]*prometheus.Desc
-}
-
 // gauge is one of a pool's gauges.
 type gauge int
 
 const (
 	gaugeKey gauge = iota
+	gaugeFree
 	gaugeHalt
 	gaugeCooldown
 	gaugeCircuit
@@ -130,98 +135,173 @@ var gauges = [...]struct {
 	name, help string
 	labels     []string
 }{
-	gaugeKey:      {"key_status", "1 for the status that a key has: available, cooling, open, half_open, rejected or disabled.", []string{"provider", "key", "status"}},
-	gaugeHalt:     {"halt_seconds", "Seconds until a halt of a provider (without account) or an account is over; 0: none.", []string{"provider", "account"}},
-	gaugeCooldown: {"key_cooldown_seconds", "Seconds until a key that asked to be left alone may be asked again; 0: now.", []string{"provider", "key"}},
-	gaugeCircuit:  {"circuit_failures", "Faults in a row that a key's circuit has counted.", []string{"provider", "key"}},
-	gaugeInFlight: {"calls_in_flight", "Upstream calls under way.", []string{"provider", "key"}},
-	gaugeHeadroom: {"headroom_remaining", "What the newest answer said is left of a key's limit.", []string{"provider", "key", "limit"}},
-	gaugeBudget:   {"retry_budget_tokens", "Retries that are left of a provider's budget.", []string{"provider"}},
+	gaugeKey:      {"key_status", "1 for the status that a key has: available, cooling, open, half_open, rejected or disabled.", []string{labelProvider, labelKey, "status"}},
+	gaugeFree:     {"key_free", "1 if a request may ask the key now, whatever else it is; 0: something stands in its way.", []string{labelProvider, labelKey}},
+	gaugeHalt:     {"halt_seconds", "Seconds until a halt of a provider (without account) or an account is over; 0: none.", []string{labelProvider, "account"}},
+	gaugeCooldown: {"key_cooldown_seconds", "Seconds until a key that asked, or whose account did, to be left alone may be asked again; 0: now.", []string{labelProvider, labelKey}},
+	gaugeCircuit:  {"circuit_failures", "Faults in a row that a key's circuit has counted.", []string{labelProvider, labelKey}},
+	gaugeInFlight: {"calls_in_flight", "Upstream calls under way.", []string{labelProvider, labelKey}},
+	gaugeHeadroom: {"headroom_remaining", "What the newest answer said is left of a key's limit.", []string{labelProvider, labelKey, "limit"}},
+	gaugeBudget:   {"retry_budget_tokens", "Retries that are left of a provider's budget.", []string{labelProvider}},
 	gaugeServing:  {"requests_in_flight", "Requests that the pool's limit has let through; without a limit none is counted.", nil},
 	gaugeQueue:    {"queue_length", "Requests that wait for the pool's limit.", nil},
 	gaugeHeld:     {"held_bytes", "Bytes of request bodies that are held.", nil},
 }
 
-func newMetrics(p *pool) *metrics {
-	m := &metrics{pool: func() *pool { return p }}
+var gaugeDescs = func() (descs [len(gauges)]*prometheus.Desc) {
 	for i, g := range gauges {
-		m.gauges[i] = prometheus.NewDesc("llm_failover_"+g.name, g.help, g.labels, prometheus.Labels{"pool": p.name})
+		descs[i] = prometheus.NewDesc(namespace+g.name, g.help, append([]string{labelPool}, g.labels...), nil)
 	}
-	return m
-}
+	return descs
+}()
 
-// register adds the pool to a config's registry, unless another handler of the same pool has: a site with two addresses
-// is two of them, and they share what is shown.
-func (m *metrics) register(config *prometheus.Registry) error {
+// collector tells the counters of all pools that run, and gauges that are read from what is known at the time of asking.
+type collector struct{}
+
+// registerMetrics adds the collector to a config's registry, unless that has it. Whatever of a config comes first does
+// it: after a config that failed, Caddy's admin endpoint keeps that one's registry.
+func registerMetrics(config *prometheus.Registry) error {
 	if config == nil { // no config runs: a test, or a simulation
 		return nil
 	}
 	var already prometheus.AlreadyRegisteredError
-	if err := config.Register(m); err != nil && !errors.As(err, &already) {
-		return err
+	if err := config.Register(collector{}); err != nil && !errors.As(err, &already) {
+		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
 }
 
 // Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.pool().counters.all() {
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range newCounters("").all() {
 		c.Describe(ch)
 	}
-	for _, d := range m.gauges {
+	for _, d := range gaugeDescs {
 		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (collector) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range pools.all() {
+		for _, c := range p.counters.all() {
+			c.Collect(ch)
+		}
+		p.collect(ch)
 	}
 }
 
 // statuses are those of keys, as the admin API names them.
 var statuses = [...]string{"available", "cooling", circuitOpen, circuitHalfOpen, "rejected", "disabled"}
 
-// Collect implements prometheus.Collector.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	pool := m.pool()
-	for _, c := range pool.counters.all() {
-		c.Collect(ch)
-	}
-	now := pool.clock.Now()
+// collect tells a pool's gauges.
+func (p *pool) collect(ch chan<- prometheus.Metric) {
+	now := p.clock.Now()
 	tell := func(g gauge, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(m.gauges[g], prometheus.GaugeValue, value, labels...)
+		ch <- prometheus.MustNewConstMetric(gaugeDescs[g], prometheus.GaugeValue, value, append([]string{p.name}, labels...)...)
 	}
-	for _, p := range pool.providers {
-		tell(gaugeBudget, p.facts.budget.left(pool.policy.budget, now), p.name)
-		tell(gaugeHalt, p.facts.look().left(now), p.name, "")
-		for _, a := range p.accounts {
-			tell(gaugeHalt, a.facts.look().left(now), p.name, a.name)
+	for _, pr := range p.providers {
+		tell(gaugeBudget, pr.facts.budget.left(p.policy.budget, now), pr.name)
+		tell(gaugeHalt, pr.facts.look().left(now), pr.name, "")
+		for _, a := range pr.accounts {
+			b := a.facts.look()
+			if b.strikes == 0 { // it merely cools
+				b = bench{}
+			}
+			tell(gaugeHalt, b.left(now), pr.name, a.name)
 		}
-		for _, c := range p.keys {
+		for _, c := range pr.keys {
 			v := c.view(now)
 			for _, status := range statuses {
-				is := 0.0
-				if v.Status == status {
-					is = 1
-				}
-				tell(gaugeKey, is, p.name, c.name, status)
+				tell(gaugeKey, oneIf(v.Status == status), pr.name, c.name, status)
 			}
+			tell(gaugeFree, oneIf(c.look("", nil, now).obstacle == free), pr.name, c.name)
 			cooldown := 0.0
 			if v.Cooldown != nil {
 				cooldown = float64(v.Cooldown.Remaining) / 1000
 			}
-			tell(gaugeCooldown, cooldown, p.name, c.name)
-			tell(gaugeCircuit, float64(v.Circuit.Failures), p.name, c.name)
-			tell(gaugeInFlight, float64(v.InFlight), p.name, c.name)
+			if b := c.account.facts.look(); b.strikes == 0 {
+				cooldown = max(cooldown, b.left(now))
+			}
+			tell(gaugeCooldown, cooldown, pr.name, c.name)
+			tell(gaugeCircuit, float64(v.Circuit.Failures), pr.name, c.name)
+			tell(gaugeInFlight, float64(v.InFlight), pr.name, c.name)
 			for limit, h := range v.Headroom {
-				tell(gaugeHeadroom, float64(h.Remaining), p.name, c.name, limit)
+				tell(gaugeHeadroom, float64(h.Remaining), pr.name, c.name, limit)
 			}
 		}
 	}
-	serving, queued := pool.gate.counts()
+	serving, queued := p.gate.counts()
 	tell(gaugeServing, float64(serving))
 	tell(gaugeQueue, float64(queued))
-	tell(gaugeHeld, float64(pool.heldBytes.Load()))
+	tell(gaugeHeld, float64(p.heldBytes.Load()))
+}
+
+// named is what some series of a pool are about.
+type named struct{ provider, label, name string }
+
+// names are all keys and models that a pool's config names.
+func (p *pool) names() (all []named) {
+	for _, pr := range p.providers {
+		for _, c := range pr.keys {
+			all = append(all, named{pr.name, labelKey, c.name})
+		}
+		for _, m := range append(slices.Clone(pr.config.Models), Model{}) {
+			all = append(all, named{pr.name, labelModel, m.Asked})
+		}
+	}
+	return all
+}
+
+// retain forgets the series about what a pool's config named that none of those left of its name does.
+func (c *counters) retain(gone *pool, left []*pool) {
+	var kept []named
+	for _, p := range left {
+		kept = append(kept, p.names()...)
+	}
+	for _, n := range gone.names() {
+		if slices.Contains(kept, n) {
+			continue
+		}
+		for _, of := range []*prometheus.CounterVec{c.attempts, c.failovers, c.benches, c.tokens} {
+			of.DeletePartialMatch(prometheus.Labels{labelProvider: n.provider, n.label: n.name})
+		}
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // left is how many seconds a bench still lasts.
 func (b bench) left(now time.Time) float64 {
 	return max(b.until.Sub(now).Seconds(), 0)
+}
+
+// begin has the series of a key at zero, so that their first increase is seen. What can be set aside, and why, depends
+// on the config; these are the usual ones.
+func (c *counters) begin(provider, key string) (served prometheus.Counter) {
+	for _, class := range Classes {
+		c.attempts.WithLabelValues(provider, key, string(class))
+		if class.Parent() != BadRequest {
+			c.failovers.WithLabelValues(provider, key, string(class))
+		}
+	}
+	for target, reasons := range map[string][]Class{
+		targetCircuit:  {RateLimit, ServerError, Timeout, ProviderUnavailable},
+		targetKey:      {RateLimit, AuthError, QuotaExhausted, BillingError},
+		targetModel:    {RateLimit, ModelUnavailable, QuotaExhausted, BillingError},
+		targetAccount:  {RateLimit, QuotaExhausted, BillingError},
+		targetProvider: {RateLimit, ProviderUnavailable, Overloaded},
+	} {
+		for _, reason := range reasons {
+			c.benches.WithLabelValues(provider, key, target, string(reason))
+		}
+	}
+	return c.attempts.WithLabelValues(provider, key, classServed)
 }
 
 // tokenCounters count the tokens of one model of a provider.

@@ -15,6 +15,7 @@
 package llmfailover
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -217,7 +218,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	a := newUpstream(t)
 	site := metricsPool(t, a.URL, "models {\nm-*\n*\n}")
 	s := serve(t, site+"\n")
-	p := pools.newest(strings.ToLower(t.Name()))
+	p := pools.current(strings.ToLower(t.Name()))
 	transport := p.providers[0].transport
 	p.providers[0].transport = wholeAnswer{}
 	ask := func(n int) {
@@ -274,17 +275,18 @@ func TestMetricsOfTwoSites(t *testing.T) {
 	}
 }
 
-// TestMetricsRegisterOnce: a second handler of the pool shares the first one's.
+// TestMetricsRegisterOnce: all pools of a config share one collector, which tells what it describes.
 func TestMetricsRegisterOnce(t *testing.T) {
-	p := testPool(t, &Handler{Providers: []*Provider{testProvider("a", "k1")}})
+	a := newUpstream(t)
+	serve(t, metricsPool(t, a.URL, "")).post("/v1/chat/completions", chat("m")).want(200)
 	registry := prometheus.NewPedanticRegistry()
 	for range 2 {
-		if err := newMetrics(p).register(registry); err != nil {
+		if err := registry.Register(collector{}); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			t.Error(err)
 		}
 	}
-	if _, err := registry.Gather(); err != nil {
-		t.Error(err)
+	if families, err := registry.Gather(); err != nil || len(families) == 0 {
+		t.Error(families, err)
 	}
 }
 

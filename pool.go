@@ -16,7 +16,6 @@ package llmfailover
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,7 +24,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +48,7 @@ type pool struct {
 	selection   selection
 	random      func() float64 // from 0 to 1
 	clock       clock
-	events      *emitter // nil: nobody listens
+	events      *emitter // nil: no config runs
 	ownFields   []string // header fields of a caller's that mean something here, and never go upstream
 	selective   bool     // some provider or key does not serve everything
 	bodies      bodyLimits
@@ -114,7 +112,7 @@ func (b *builder) build(ctx caddy.Context) error {
 		}
 	}
 	b.pool.ready()
-	b.pool.events = newEmitter(ctx)
+	b.pool.events = b.handler.events
 	return nil
 }
 
@@ -217,7 +215,7 @@ func (b *builder) newCredential(p *provider, k *Key, s *secret) *credential {
 		operator: acquire[operatorFacts](id, &b.held),
 		account:  b.accountOf(p, k, s),
 	}
-	c.served = b.pool.counters.attempts.WithLabelValues(p.name, k.Name, classServed)
+	c.served = b.pool.counters.begin(p.name, k.Name)
 	id.secret = s.sum
 	c.facts = acquire[keyFacts](id, &b.held)
 	return c
@@ -375,65 +373,4 @@ func withoutVersion(p string) string {
 		return p[1+len(segment):]
 	}
 	return p
-}
-
-// pools are the handlers of the running config by pool name, and during a reload also those of the one that comes or
-// goes. The admin API shows the newest of each.
-var pools = poolRegistry{handlers: make(map[string][]registered)}
-
-type poolRegistry struct {
-	mu       sync.RWMutex
-	handlers map[string][]registered
-}
-
-type registered struct {
-	handler *Handler
-	config  *prometheus.Registry // each config has one of its own, which so tells configs apart
-	sum     [sha256.Size]byte    // of the handler's JSON, which holds secrets
-}
-
-// add registers h, unless its config has another pool of that name. The same directive may come twice: a site with
-// two addresses is two servers.
-func (r *poolRegistry) add(h *Handler, config *prometheus.Registry, text []byte) error {
-	sum := sha256.Sum256(text)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, other := range r.handlers[h.Pool] {
-		if other.config == config && other.sum != sum {
-			return fmt.Errorf("pool %s: there are two pools of that name; give one of them another with `pool <name>`", h.Pool)
-		}
-	}
-	r.handlers[h.Pool] = append(r.handlers[h.Pool], registered{h, config, sum})
-	return nil
-}
-
-// remove forgets h; others of its name stay.
-func (r *poolRegistry) remove(h *Handler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handlers[h.Pool] = slices.DeleteFunc(r.handlers[h.Pool], func(o registered) bool { return o.handler == h })
-	if len(r.handlers[h.Pool]) == 0 {
-		delete(r.handlers, h.Pool)
-	}
-}
-
-// newest returns the pool of that name that was provisioned last.
-func (r *poolRegistry) newest(name string) *pool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if all := r.handlers[name]; len(all) > 0 {
-		return all[len(all)-1].handler.pool.Load()
-	}
-	return nil
-}
-
-// all returns the newest pool of each name.
-func (r *poolRegistry) all() []*pool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	ps := make([]*pool, 0, len(r.handlers))
-	for _, all := range r.handlers {
-		ps = append(ps, all[len(all)-1].handler.pool.Load())
-	}
-	return ps
 }
