@@ -381,12 +381,15 @@ func (l *Limits) validate() error {
 	return notNegative("limits", namedDuration{"queue_wait", l.QueueWait})
 }
 
-// checkName refuses names that could not stand in an admin path or a log line.
+// checkName refuses names that could not stand in an admin path or a log line. Of a path with . or .. as a part, servers
+// make another one: an order for the key . would be one for its whole provider.
 func checkName(what, name string) error {
 	odd := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) || strings.ContainsRune("/{}", r) }
 	switch {
 	case name == "":
 		return fmt.Errorf("a %s has no name", what)
+	case name == "." || name == "..":
+		return fmt.Errorf("%s name %q cannot stand in the paths of the admin API", what, name)
 	case strings.ContainsFunc(name, odd):
 		return fmt.Errorf("%s name %q may not hold spaces, slashes or braces", what, name)
 	}
