@@ -16,15 +16,19 @@ package llmfailover
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -57,39 +61,48 @@ With --json the API's own answer is printed.
 	return cmd
 }
 
-// operateCommands are the operator's actions. Each shows the pool as it is then.
-func operateCommands() []*cobra.Command {
-	var cmds []*cobra.Command
-	for _, c := range []struct{ action, what, short, long string }{
-		{
-			"reset", "<pool>[/<provider>[/<key>]]", "Forgets what was learned of a pool, a provider or a key",
-			`
+// operatorAction is one of the operator's actions.
+type operatorAction struct {
+	action string
+	what   string // it is done to
+	least  int    // names in what
+	short  string
+	long   string
+}
+
+var operatorActions = []operatorAction{
+	{
+		"reset", "<pool>[/<provider>[/<key>]]", 1, "Forgets what was learned of a pool, a provider or a key",
+		`
 Forgets what was learned of a pool, of one of its providers with that one's
 accounts and keys, or of one key, with its account if that is the key's alone.
 They are asked again at once. A disabled key stays disabled.
 `,
-		},
-		{
-			"disable", "<pool>/<provider>/<key>", "Takes a key out",
-			`
+	},
+	{
+		"disable", "<pool>/<provider>/<key>", 3, "Takes a key out",
+		`
 Takes a key out at once, until it is enabled or Caddy is started anew. Requests
 under way are not touched.
 `,
-		},
-		{"enable", "<pool>/<provider>/<key>", "Takes a disabled key back", "\nTakes a disabled key back, at once.\n"},
-	} {
+	},
+	{"enable", "<pool>/<provider>/<key>", 3, "Takes a disabled key back", "\nTakes a disabled key back, at once.\n"},
+}
+
+// operateCommands are the operator's actions. Each shows the pool as it is then.
+func operateCommands() []*cobra.Command {
+	var cmds []*cobra.Command
+	for _, o := range operatorActions {
 		cmd := &cobra.Command{
-			Use:   c.action + " " + c.what + " [--address <address>] [--config <file> [--adapter <name>]]",
-			Short: c.short,
-			Long:  c.long,
+			Use:   o.action + " " + o.what + " [--address <address>] [--config <file> [--adapter <name>]]",
+			Short: o.short,
+			Long:  o.long,
 			Args: func(_ *cobra.Command, args []string) error {
-				if len(args) != 1 {
-					return fmt.Errorf("name what to %s: %s", c.action, c.what)
-				}
-				return nil
+				_, err := o.path(args)
+				return err
 			},
 			RunE: caddycmd.WrapCommandFuncForCobra(func(fs caddycmd.Flags) (int, error) {
-				return exitCode(operate(os.Stdout, fs, c.action))
+				return exitCode(o.run(os.Stdout, fs))
 			}),
 		}
 		addressFlags(cmd)
@@ -97,6 +110,27 @@ under way are not touched.
 	}
 	return cmds
 }
+
+// path is where the API takes the action. The API, and servers in general, leave out parts of a path that are empty or
+// dots: what was meant for a key would be done to all of its provider.
+func (o operatorAction) path(args []string) (string, error) {
+	var names []string
+	if len(args) == 1 {
+		names = strings.Split(args[0], "/")
+	}
+	noName := func(name string) bool { return name == "" || name == "." || name == ".." }
+	if len(names) < o.least || len(names) > 3 || slices.ContainsFunc(names, noName) {
+		return "", fmt.Errorf("name what to %s: %s, with no part left empty", o.action, o.what)
+	}
+	path := ""
+	for _, name := range names {
+		path += "/" + url.PathEscape(name)
+	}
+	return path + "/" + o.action, nil
+}
+
+// adminOff is what turns the admin API off: in Caddy's environment variable it is taken for an address.
+const adminOff = "off"
 
 // addressFlags are the flags by which Caddy's own commands find the admin API.
 func addressFlags(cmd *cobra.Command) {
@@ -130,16 +164,16 @@ func runStatus(fs caddycmd.Flags) (int, error) {
 	}())
 }
 
-func operate(w io.Writer, fs caddycmd.Flags, action string) error {
+func (o operatorAction) run(w io.Writer, fs caddycmd.Flags) error {
+	path, err := o.path(fs.Args())
+	if err != nil {
+		return err
+	}
 	api, err := adminOf(fs)
 	if err != nil {
 		return err
 	}
-	var path strings.Builder
-	for name := range strings.SplitSeq(fs.Arg(0), "/") {
-		path.WriteString("/" + url.PathEscape(name))
-	}
-	answer, err := api.ask(http.MethodPost, path.String()+"/"+action)
+	answer, err := api.ask(http.MethodPost, path)
 	if err != nil {
 		return err
 	}
@@ -151,43 +185,139 @@ func operate(w io.Writer, fs caddycmd.Flags, action string) error {
 	return err
 }
 
-// adminClient asks a running Caddy.
-type adminClient struct{ address string }
+// adminOf finds the admin API as Caddy's own commands do, but for a config that has none: they would ask whatever
+// Caddy is at the default address.
+func adminOf(fs caddycmd.Flags) (*adminClient, error) {
+	var config struct {
+		Admin struct {
+			Disabled bool   `json:"disabled"`
+			Listen   string `json:"listen"`
+		} `json:"admin"`
+	}
+	address, file := fs.String("address"), fs.String("config")
+	if address == "" && file != "" {
+		text, _, _, err := caddycmd.LoadConfig(file, fs.String("adapter"))
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, &config); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if config.Admin.Disabled {
+			return nil, fmt.Errorf("%s has admin off: a Caddy with this config cannot be asked; --address says where another one can", file)
+		}
+	}
+	return newAdminClient(cmp.Or(address, config.Admin.Listen, caddy.DefaultAdminListen))
+}
 
-func adminOf(fs caddycmd.Flags) (adminClient, error) {
-	address, err := caddycmd.DetermineAdminAPIAddress(fs.String("address"), nil, fs.String("config"), fs.String("adapter"))
-	return adminClient{address}, err
+// adminClient asks a running Caddy, as caddycmd.AdminAPIRequest does, but with one connection for all of a command, and
+// with limits: what listens there need not be a Caddy.
+type adminClient struct {
+	address string
+	origin  string
+	http    *http.Client
+}
+
+const (
+	adminPatience = 5 * time.Second
+	adminAnswer   = 64 << 20 // bytes at most
+)
+
+func newAdminClient(given string) (*adminClient, error) {
+	address := given
+	if scheme, rest, ok := strings.Cut(given, "://"); ok {
+		if !strings.EqualFold(scheme, "http") {
+			return nil, fmt.Errorf("invalid admin address %s: the admin API speaks plain HTTP; write a host and a port, such as localhost:2019", given)
+		}
+		address, _, _ = strings.Cut(rest, "/")
+	}
+	if address == adminOff {
+		return nil, errors.New("the environment variable CADDY_ADMIN turns the admin API off; --address says where another one is")
+	}
+	parsed, err := caddy.ParseNetworkAddress(address)
+	if err != nil {
+		return nil, fmt.Errorf("invalid admin address %s: %w", given, err)
+	}
+	a := &adminClient{address: address}
+	switch {
+	case parsed.IsUnixNetwork():
+		parsed.Host, _, _ = strings.Cut(parsed.Host, "|") // the socket's permissions
+	case !parsed.IsFdNetwork() && (parsed.StartPort == 0 || parsed.PortRangeSize() > 1):
+		return nil, fmt.Errorf("invalid admin address %s: it needs one port, as in localhost:2019", given)
+	case !parsed.IsFdNetwork():
+		a.origin = "http://" + parsed.JoinHostPort(0)
+	}
+	a.http = &http.Client{
+		Timeout:       adminPatience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, parsed.Network, parsed.JoinHostPort(0))
+		}},
+	}
+	return a, nil
 }
 
 // ask returns the answer to a request at a path below ours. The API's errors keep their own words.
-func (a adminClient) ask(method, path string) ([]byte, error) {
-	res, err := caddycmd.AdminAPIRequest(a.address, method, adminPath+path, nil, nil)
+func (a *adminClient) ask(method, path string) ([]byte, error) {
+	// Caddy takes this host at a socket, where there is none; and wants no Origin then.
+	req, err := http.NewRequest(method, cmp.Or(a.origin, "http://127.0.0.1")+adminPath+path, nil)
 	if err != nil {
-		text := err.Error()
-		// AdminAPIRequest has read the answer's body into its error.
-		if _, answer, ok := strings.Cut(text, "caddy responded with error: HTTP "); ok {
-			var said struct {
-				Error string `json:"error"`
-			}
-			status, body, _ := strings.Cut(answer, ": ")
-			switch {
-			case json.Unmarshal([]byte(body), &said) == nil && said.Error != "":
-				return nil, errors.New(said.Error)
-			case status == "404":
-				return nil, fmt.Errorf("the Caddy at %s does not know llm_failover", a.address)
-			}
-			return nil, err
-		}
-		return nil, fmt.Errorf("no answer from Caddy's admin API at %s (is Caddy running? --address says where): %w", a.address, err)
+		return nil, err
+	}
+	if a.origin != "" {
+		req.Header.Set("Origin", a.origin)
+	}
+	res, err := a.http.Do(req)
+	if err != nil {
+		return nil, a.unanswered(err)
 	}
 	defer res.Body.Close()
-	return io.ReadAll(res.Body)
+	answer, err := io.ReadAll(io.LimitReader(res.Body, adminAnswer+1))
+	if err != nil {
+		return nil, a.unanswered(err)
+	}
+	var said struct {
+		Error string                     `json:"error"`
+		Pools map[string]json.RawMessage `json:"pools"`
+	}
+	bad := json.Unmarshal(answer, &said)
+	switch {
+	case len(answer) > adminAnswer:
+		return nil, fmt.Errorf("the answer from %s is larger than %d bytes", a.address, adminAnswer)
+	case res.StatusCode == http.StatusOK && bad == nil && said.Pools != nil:
+		return answer, nil
+	case res.StatusCode >= 400 && bad == nil && said.Error != "":
+		return nil, errors.New(withoutControls(said.Error))
+	case res.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("no llm_failover at %s: this is no admin API of Caddy, or that of a Caddy without llm_failover; --address says where it is", a.address)
+	}
+	return nil, fmt.Errorf("what answers at %s (HTTP %d) is no admin API of Caddy; --address says where it is", a.address, res.StatusCode)
+}
+
+func (a *adminClient) unanswered(err error) error {
+	if told, ok := errors.AsType[*url.Error](err); ok {
+		err = told.Err // the rest of it is the address once more
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		err = fmt.Errorf("it was silent for %v", a.http.Timeout)
+	}
+	return fmt.Errorf("no answer from Caddy's admin API at %s (is Caddy running? --address says where): %w", a.address, err)
+}
+
+// withoutControls keeps what a stranger says from steering the terminal.
+func withoutControls(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // statusScreen shows the status, once or again and again.
 type statusScreen struct {
 	w                      io.Writer
-	api                    adminClient
+	api                    *adminClient
 	json, colours, inPlace bool
 	last                   string // what was shown last
 }

@@ -18,12 +18,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,10 +255,10 @@ func TestStatusOfARunningCaddy(t *testing.T) {
 // operated runs one of the operator's commands.
 func operated(t *testing.T, s *server, action, what string) (string, error) {
 	t.Helper()
-	for _, cmd := range operateCommands() {
+	for i, cmd := range operateCommands() {
 		if cmd.Name() == action {
 			var out bytes.Buffer
-			err := operate(&out, flagsOf(t, cmd, what, "--address", s.admin), action)
+			err := operatorActions[i].run(&out, flagsOf(t, cmd, what, "--address", s.admin))
 			if err != nil {
 				leaks.look("error", []byte(err.Error()))
 			}
@@ -294,40 +296,102 @@ func TestOperatorsCommands(t *testing.T) {
 		{"reset", "none", `there is no pool named "none"`},
 		{"reset", "default/none", `there is no provider named "none"`},
 		{"disable", "default/default/n%ne", `there is no key named "n%ne"`},
-		{"disable", "default", `unknown action "disable": use <pool>[/<provider>[/<key>]]/reset, <pool>/<provider>/<key>/disable or …/enable`},
 	} {
 		if table, err := operated(t, s, tc.action, tc.what); err == nil || err.Error() != tc.want || table != "" {
 			t.Errorf("%s %s: %v, want %s", tc.action, tc.what, err, tc.want)
 		}
 	}
-	for _, cmd := range operateCommands() {
-		if err := cmd.Args(cmd, nil); err == nil || !strings.Contains(err.Error(), "name what to "+cmd.Name()+": <pool>") {
-			t.Error(err)
+}
+
+// TestOperatorsNameWhatTheyMean: an empty part, such as a variable of the shell's that is not set, makes a key's command
+// one for its provider.
+func TestOperatorsNameWhatTheyMean(t *testing.T) {
+	for _, tc := range []struct {
+		command string
+		want    string // the API's path; empty: it is refused
+	}{
+		{"reset p", "/p/reset"},
+		{"reset p/x", "/p/x/reset"},
+		{"reset p/x/k", "/p/x/k/reset"},
+		{"reset p/x/k%?", "/p/x/k%25%3F/reset"},
+		{"disable p/x/k", "/p/x/k/disable"},
+		{"enable p/x/k", "/p/x/k/enable"},
+		{"reset", ""},
+		{"reset p x", ""},
+		{"reset /", ""},
+		{"reset p/", ""},
+		{"reset p/x/", ""},
+		{"reset p//k", ""},
+		{"reset p/x/.", ""},
+		{"reset p/..", ""},
+		{"reset p/x/k/k", ""},
+		{"disable p", ""},
+		{"disable p/x", ""},
+		{"enable p/x/", ""},
+	} {
+		words := strings.Fields(tc.command)
+		for _, o := range operatorActions {
+			if o.action != words[0] {
+				continue
+			}
+			path, err := o.path(words[1:])
+			if path != tc.want || (err == nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), "name what to "+o.action+": <pool>") {
+				t.Errorf("%s: %q %v, want %q", tc.command, path, err, tc.want)
+			}
 		}
 	}
 }
 
+// answering returns the address of a server that is no Caddy.
+func answering(t *testing.T, status int, fields, body string) string {
+	t.Helper()
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for field := range strings.Lines(fields) {
+			name, value, _ := strings.Cut(field, ": ")
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}))
+	t.Cleanup(u.Close)
+	return strings.TrimPrefix(u.URL, "http://")
+}
+
 func TestStatusErrors(t *testing.T) {
 	s := serve(t, "respond hello")
-	other := httptest.NewServer(http.NotFoundHandler())
-	defer other.Close()
-	garbled := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
-	defer garbled.Close()
-	for name, tc := range map[string]struct{ address, want string }{
-		"no pool":         {s.admin, "has no llm_failover pool"},
-		"nobody there":    {freeAddress(t), "no answer from Caddy's admin API at"},
-		"no address":      {"127.0.0.1:1-9", "invalid admin address"},
-		"without us":      {strings.TrimPrefix(other.URL, "http://"), "does not know llm_failover"},
-		"something else":  {strings.TrimPrefix(garbled.URL, "http://"), "cannot be read"},
-		"a missing file":  {"", "none.json"},
-		"another message": {strings.TrimPrefix(refuses(t), "http://"), "HTTP 403: go away"},
+	file := func(content string) string {
+		t.Helper()
+		name := filepath.Join(t.TempDir(), "Caddyfile")
+		if content != "" && os.WriteFile(name, []byte(content), 0o600) != nil {
+			t.Fatal("not written")
+		}
+		return name
+	}
+	const noAPI = "is no admin API of Caddy; --address says where it is"
+	for name, tc := range map[string]struct{ flags, want string }{
+		"no pool":            {"--address " + s.admin, "has no llm_failover pool"},
+		"a site's port":      {"--address " + strings.TrimPrefix(s.url, "http://"), noAPI},
+		"nobody there":       {"--address " + freeAddress(t), "no answer from Caddy's admin API at"},
+		"several addresses":  {"--address 127.0.0.1:1-9", "invalid admin address"},
+		"no port":            {"--address localhost", "it needs one port"},
+		"HTTPS":              {"--address https://localhost:2019", "speaks plain HTTP"},
+		"without us":         {"--address " + answering(t, 404, "", "404 page not found"), "or that of a Caddy without llm_failover"},
+		"a page":             {"--address " + answering(t, 200, "", "<html>"), noAPI},
+		"an empty answer":    {"--address " + answering(t, 200, "", ""), noAPI},
+		"other JSON":         {"--address " + answering(t, 200, "", `{"object": "list"}`), noAPI},
+		"another 403":        {"--address " + answering(t, 403, "", "go away"), "(HTTP 403) " + noAPI},
+		"another's error":    {"--address " + answering(t, 500, "", `{"error": {"message": "x"}}`), "(HTTP 500) " + noAPI},
+		"a steering error":   {"--address " + answering(t, 500, "", `{"error": "a\u001b[2Jb"}`), "a [2Jb"},
+		"somewhere else":     {"--address " + answering(t, 307, "Location: http://"+s.admin+"/llm_failover", ""), "(HTTP 307) " + noAPI},
+		"a missing file":     {"--config " + file(""), "Caddyfile"},
+		"a config without":   {"--config " + file("{\n\tadmin off\n}\n"), "has admin off"},
+		"one with a pool":    {"--config " + file("{\n\tadmin off\n}\n") + " --address " + s.admin, "has no llm_failover pool"},
+		"a URL as address":   {"--address http://" + s.admin + "/", "has no llm_failover pool"},
+		"turned off":         {"--address off", "turns the admin API off"},
+		"a pool of no shape": {"--address " + answering(t, 200, "", `{"pools": {"p": 3}}`), "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			flags := []string{"--address", tc.address}
-			if tc.address == "" {
-				flags = []string{"--config", filepath.Join(t.TempDir(), "none.json")}
-			}
-			text, err := shownStatus(t, false, flags...)
+			text, err := shownStatus(t, false, strings.Fields(tc.flags)...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || text != "" {
 				t.Errorf("%v, want %s", err, tc.want)
 			}
@@ -338,10 +402,81 @@ func TestStatusErrors(t *testing.T) {
 	}
 }
 
-func refuses(t *testing.T) string {
-	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "go away", http.StatusForbidden) }))
-	t.Cleanup(u.Close)
-	return u.URL
+// TestStatusHasLimits: whatever listens at the address, the command ends.
+func TestStatusHasLimits(t *testing.T) {
+	ended := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for piece := bytes.Repeat([]byte(" "), 1<<20); ; {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}))
+	defer silent.Close()
+	defer endless.Close()
+	defer close(ended)
+	for _, tc := range []struct {
+		url      string
+		patience time.Duration
+		want     string
+	}{
+		{silent.URL, time.Millisecond, "it was silent for 1ms"},
+		{endless.URL, time.Minute, "is larger than"},
+	} {
+		api := adminAt(t, tc.url)
+		if api.http.Timeout != adminPatience {
+			t.Errorf("it waits for %v", api.http.Timeout)
+		}
+		api.http.Timeout = tc.patience
+		if _, err := api.ask(http.MethodGet, ""); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %s", err, tc.want)
+		}
+	}
+}
+
+func adminAt(t *testing.T, address string) *adminClient {
+	t.Helper()
+	return must(newAdminClient(address))(t)
+}
+
+// TestStatusAsksAsCaddyDoes: at a socket, whose permissions may stand in its address, there is no Origin.
+func TestStatusAsksAsCaddyDoes(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	for _, tc := range []struct{ network, listen, address, host, origin string }{
+		{"tcp", "127.0.0.1:0", "%s", "%s", "http://%s"},
+		{"tcp", "127.0.0.1:0", "tcp4/%s", "%s", "http://%s"},
+		{"unix", socket, "unix/%s|0600", "127.0.0.1", ""},
+	} {
+		l, err := net.Listen(tc.network, tc.listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var connections atomic.Int32
+		u := &httptest.Server{Listener: l, Config: &http.Server{
+			ConnState: func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					connections.Add(1)
+				}
+			},
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintf(w, `{"pools": {}, "host": %q, "origin": %q, "asked": %q}`, r.Host, r.Header.Get("Origin"), r.Method+" "+r.URL.Path)
+			}),
+		}}
+		u.Start()
+		in := func(pattern string) string { return strings.ReplaceAll(pattern, "%s", l.Addr().String()) }
+		api := adminAt(t, in(tc.address))
+		want := fmt.Sprintf(`{"pools": {}, "host": %q, "origin": %q, "asked": "POST /llm_failover/p/reset"}`, in(tc.host), in(tc.origin))
+		for range 3 {
+			if answer, err := api.ask(http.MethodPost, "/p/reset"); err != nil || string(answer) != want {
+				t.Errorf("%s: %s %v, want %s", tc.address, answer, err, want)
+			}
+		}
+		u.Close()
+		if n := connections.Load(); n != 1 {
+			t.Errorf("%s: %d connections", tc.address, n)
+		}
+	}
 }
 
 // frames hands on what is written, write by write.
@@ -358,7 +493,7 @@ func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
 			site := pair(newUpstream(t))
 			s := serve(t, site)
 			shown, ticks, ended := make(frames), make(chan time.Time), make(chan error)
-			screen := &statusScreen{w: shown, api: adminClient{s.admin}, inPlace: inPlace}
+			screen := &statusScreen{w: shown, api: adminAt(t, s.admin), inPlace: inPlace}
 			go func() { ended <- screen.watch(ticks) }()
 			next := func() string {
 				ticks <- time.Now()
@@ -373,9 +508,9 @@ func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
 			first := next()
 			check(first, true, "k1")
 			check(first, inPlace, "\x1b[2J")
-			screen.api.address = freeAddress(t) // the goroutine waits for a tick
+			screen.api = adminAt(t, freeAddress(t)) // the goroutine waits for a tick
 			gone := next()
-			screen.api.address = s.admin
+			screen.api = adminAt(t, s.admin)
 			check(gone, true, "no answer from Caddy's admin API")
 			check(gone, inPlace, "k1") // the last that was seen stays on the screen
 			check(gone, inPlace, "\x1b[H")
@@ -403,7 +538,7 @@ func TestWatchPrintsJSON(t *testing.T) {
 	ticks <- time.Now()
 	ticks <- time.Now()
 	close(ticks)
-	if err := (&statusScreen{w: &out, api: adminClient{s.admin}, json: true}).watch(ticks); err != nil {
+	if err := (&statusScreen{w: &out, api: adminAt(t, s.admin), json: true}).watch(ticks); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
