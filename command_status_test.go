@@ -143,10 +143,19 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 				Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)},
 			},
 			[]string{
-				"disabled|by an operator|-|it is enabled", "provider halted|overloaded|02:59:00|03:00:05 (5s)", "account halted|billing_error|02:59:00|03:01:00 (1m)",
-				"rejected|auth_error|02:59:00|03:01:00 (1m)", "open|timeout|02:59:00|03:00:30 (30s)", "cooling|rate_limit|02:59:00|03:00:01 (1s)",
+				"disabled|by an operator|-|it is enabled", "account halted|billing_error|02:59:00|03:01:00 (1m)", "rejected|auth_error|02:59:00|03:01:00 (1m)",
+				"open|timeout|02:59:00|03:00:30 (30s)", "provider halted|overloaded|02:59:00|03:00:05 (5s)", "cooling|rate_limit|02:59:00|03:00:01 (1s)",
 				"model big benched|model_unavailable|02:59:00|03:01:00 (1m)",
 			},
+		},
+		{
+			"what lasts longest comes first", providerView{Halt: b(Overloaded, 5*time.Second)}, keyView{Status: "cooling", Cooldown: b(RateLimit, time.Hour)},
+			[]string{"cooling|rate_limit|02:59:00|04:00:00 (1h)", "provider halted|overloaded|02:59:00|03:00:05 (5s)"},
+		},
+		{
+			"what waits for a request only comes last", providerView{},
+			keyView{Status: "rejected", Rejected: b(AuthError, 0), Circuit: circuitView{circuitHalfOpen, 3, Timeout, &earlier, &soon}, Cooldown: b(RateLimit, time.Second)},
+			[]string{"cooling|rate_limit|02:59:00|03:00:01 (1s)", "rejected|auth_error|02:59:00|the next request", "half_open|timeout|02:59:00|the next request"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

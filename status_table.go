@@ -118,7 +118,16 @@ func barrierOf(state, colour string, b *benchView) barrier {
 
 const nextRequest = "the next request"
 
-// barriersOf lists what stands in the way of a key, what lasts or matters most first; or says that nothing does.
+// ends is when a barrier does; zero: with an event.
+func (o barrier) ends() time.Time {
+	if o.untilWord != "" {
+		return time.Time{}
+	}
+	return o.until
+}
+
+// barriersOf lists what stands in the way of a key, or says that nothing does. The first is what it waits for: an
+// operator, else what lasts longest. What ends with an event counts as short, as in refusals.
 func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	var all []barrier
 	add := func(state, colour string, b *benchView) {
@@ -130,9 +139,6 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	}
 	paying := p.Accounts[k.Account]
 
-	if k.Status == "disabled" {
-		all = append(all, barrier{state: "disabled", colour: dim, reason: "by an operator", untilWord: "it is enabled"})
-	}
 	if p.Halt != nil && !p.haltIsAnAccounts() {
 		add("provider halted", red, p.Halt)
 	}
@@ -158,6 +164,10 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	}
 	if paying.Cooldown != nil {
 		add(account+" cooling", yellow, paying.Cooldown)
+	}
+	slices.SortStableFunc(all, func(a, b barrier) int { return b.ends().Compare(a.ends()) })
+	if k.Status == "disabled" {
+		all = slices.Insert(all, 0, barrier{state: "disabled", colour: dim, reason: "by an operator", untilWord: "it is enabled"})
 	}
 	if len(all) == 0 {
 		all = append(all, barrier{state: cmp.Or(k.Status, "available"), colour: green})
