@@ -31,6 +31,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
@@ -41,15 +42,16 @@ func statusCommand() *cobra.Command {
 		Use:   "status [--address <address>] [--config <file> [--adapter <name>]] [--watch] [--json]",
 		Short: "Shows the keys of a running Caddy, and what stands in their way",
 		Long: `
-Asks a running Caddy's admin API for its pools and prints a line for each key:
-its state, why, since and until when it is set aside, how many of its calls failed,
-how many are under way, and its last error. Whatever else stands in a key's way
-follows on lines of its own.
+Asks a running Caddy's admin API for its pools and prints a line for each key,
+in each pool those first that are set aside: its state, why, since and until when,
+how many of its calls failed, how many are under way, and its last error. Whatever
+else stands in a key's way follows on lines of its own.
 
 The admin API is looked for at --address, else where the config of --config has
 it, else at Caddy's default address.
 
-With --watch the table is drawn anew every second, until interrupted.
+With --watch the table is drawn anew every second, until interrupted, and says of
+when it is. On a terminal it is cut to the screen.
 With --json the API's own answer is printed.
 `,
 		Args: cobra.NoArgs,
@@ -152,12 +154,13 @@ func runStatus(fs caddycmd.Flags) (int, error) {
 		if err != nil {
 			return err
 		}
-		s := statusScreen{
-			w: os.Stdout, api: api, json: fs.Bool("json"), colours: wantsColours(os.Stdout),
-			inPlace: fs.Bool("watch") && !fs.Bool("json") && isTerminal(os.Stdout),
+		watch := fs.Bool("watch")
+		s := statusScreen{w: os.Stdout, api: api, json: fs.Bool("json"), colours: wantsColours(os.Stdout), dated: watch}
+		if watch && !s.json && isTerminal(os.Stdout) {
+			s.size = func() (int, int, error) { return term.GetSize(int(os.Stdout.Fd())) }
 		}
 		// What is wrong at the beginning is most likely the address.
-		if err := s.show(); err != nil || !fs.Bool("watch") {
+		if err := s.show(); err != nil || !watch {
 			return err
 		}
 		return s.watch(time.Tick(time.Second))
@@ -316,10 +319,12 @@ func withoutControls(text string) string {
 
 // statusScreen shows the status, once or again and again.
 type statusScreen struct {
-	w                      io.Writer
-	api                    *adminClient
-	json, colours, inPlace bool
-	last                   string // what was shown last
+	w             io.Writer
+	api           *adminClient
+	json, colours bool
+	dated         bool                                // it says of when it is
+	size          func() (columns, rows int, _ error) // of the terminal that is drawn on in place; nil: lines follow each other
+	last          string                              // what was shown last
 }
 
 // show asks and prints.
@@ -328,10 +333,13 @@ func (s *statusScreen) show() error {
 	if err != nil {
 		return err
 	}
-	text := string(answer)
+	text, now := string(answer), time.Now()
 	if !s.json {
-		if text, err = tableOf(answer, time.Now(), s.colours); err != nil {
+		if text, err = tableOf(answer, now, s.colours); err != nil {
 			return err
+		}
+		if s.dated {
+			text = now.Format(time.TimeOnly) + "  " + text
 		}
 	}
 	return s.print(text, "")
@@ -341,7 +349,14 @@ func (s *statusScreen) show() error {
 func (s *statusScreen) print(table, note string) error {
 	text := table + note
 	switch {
-	case s.inPlace:
+	case s.size != nil:
+		if columns, rows, err := s.size(); err == nil && columns > 0 && rows > 0 {
+			rows-- // that of the cursor
+			if note != "" {
+				rows -= rowsOf(note, columns)
+			}
+			text = fit(table, columns, rows) + note
+		}
 		// In one write and without an empty screen in between, so that nothing flickers.
 		start := "\x1b[H"
 		if s.last == "" {
@@ -360,16 +375,16 @@ func (s *statusScreen) print(table, note string) error {
 
 // watch shows the status at each tick. A Caddy that is being started anew is waited for.
 func (s *statusScreen) watch(ticks <-chan time.Time) error {
-	for now := range ticks {
+	for range ticks {
 		err := s.show()
 		if err == nil {
 			continue
 		}
-		note := now.Format(time.TimeOnly) + " " + err.Error() + "\n"
+		note := time.Now().Format(time.TimeOnly) + "  " + err.Error() + "\n"
 		switch {
 		case s.json:
 			_, err = os.Stderr.WriteString(note) // standard output is for a program
-		case s.inPlace:
+		case s.size != nil:
 			err = s.print(s.last, note)
 		default:
 			err = s.print("", note)
@@ -383,11 +398,7 @@ func (s *statusScreen) watch(ticks <-chan time.Time) error {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // wantsColours obeys https://no-color.org.

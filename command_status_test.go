@@ -16,6 +16,7 @@ package llmfailover
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -49,7 +50,7 @@ func statesOf(t *testing.T, now time.Time, p providerView, k keyView) (lines []s
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range strings.Split(strings.TrimSuffix(table, "\n"), "\n")[1:] {
+	for _, line := range strings.Split(strings.TrimSuffix(table, "\n"), "\n")[2:] {
 		cells := regexp.MustCompile(`  +`).Split(strings.TrimSpace(line), -1)
 		if len(lines) == 0 {
 			if len(cells) != len(statusHead) {
@@ -169,24 +170,26 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 func TestStatusTableIsAligned(t *testing.T) {
 	now := time.Now()
 	answer := []byte(toJSON(t, map[string]any{"pools": map[string]poolView{
-		"b": {map[string]providerView{"ärger": {Keys: map[string]keyView{"k": {
-			Account: "k", Status: "open", Circuit: circuitView{circuitOpen, 3, Timeout, &now, &now}, InFlight: 7,
+		"b": {map[string]providerView{"ärger": {Keys: map[string]keyView{"鍵": {
+			Account: "鍵", Status: "open", Circuit: circuitView{circuitOpen, 3, Timeout, &now, &now}, InFlight: 7,
 			LastError: &errorView{RateLimit, 429, now.Add(-12 * time.Second)}, Totals: totalsView{12, 3},
 		}}}}},
-		"a-longer-name": {map[string]providerView{"x": {Keys: map[string]keyView{"a": {Account: "a", Status: "available"}, "long-name": {Account: "long-name", Status: "disabled"}}}}},
+		"a-longer-name": {map[string]providerView{"x": {Keys: map[string]keyView{"a": {Account: "a", Status: "available"}, "long-name": {Account: "long-name", Status: "available"}}}}},
 	}}))
 	table, err := tableOf(answer, now, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
-	if len(lines) != 4 || !strings.HasPrefix(lines[1], "a-longer-name  x         a ") || !strings.HasPrefix(lines[3], "b              ärger     k ") {
+	if len(lines) != 5 || lines[0] != "1 of 3 keys set aside" || !strings.HasPrefix(lines[2], "a-longer-name  x         a ") || !strings.HasPrefix(lines[4], "b              ärger     鍵 ") {
 		t.Errorf("not in order:\n%s", table)
 	}
 	for i, head := range statusHead {
-		at := len([]rune(lines[0][:strings.Index(lines[0], head)]))
-		for _, l := range lines[1:] {
-			if cells := []rune(l); cells[at] == ' ' || i > 0 && cells[at-1] != ' ' {
+		at := strings.Index(lines[1], head)
+		for _, l := range lines[2:] {
+			// what stands before the cell, and a space before that
+			before := cutAt(l, at)
+			if cell := strings.TrimPrefix(l, before); strings.HasPrefix(cell, " ") || i > 0 && !strings.HasSuffix(before, " ") {
 				t.Errorf("%s is not aligned:\n%s", head, table)
 			}
 		}
@@ -201,11 +204,93 @@ func TestStatusTableIsAligned(t *testing.T) {
 	if !strings.Contains(coloured, "\x1b[31mopen\x1b[0m") || !strings.Contains(coloured, "\x1b[32mavailable\x1b[0m") {
 		t.Errorf("no colours: %q", coloured)
 	}
-	if bare := regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(coloured, ""); bare != table {
+	if bare := colourCodes.ReplaceAllString(coloured, ""); bare != table {
 		t.Errorf("colours move the columns:\n%s", bare)
 	}
 	if wantsColours(new(bytes.Buffer)) {
 		t.Error("colours for what is no terminal")
+	}
+	if null := must(os.Open(os.DevNull))(t); isTerminal(null) || null.Close() != nil {
+		t.Error("a terminal that is none")
+	}
+}
+
+// cutAt returns what of a line stands before a column.
+func cutAt(line string, columns int) string {
+	for i := range line {
+		if widthOf(line[:i]) == columns {
+			return line[:i]
+		}
+	}
+	return line
+}
+
+func TestWidthOf(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "key": 3, "ärger": 5, "a\u0308rger": 5, "鍵": 2, "ＡＢ": 4, "\x1b[31mopen\x1b[0m": 4, "open\n": 4} {
+		if got := widthOf(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestStatusShowsFirstWhatIsSetAside: as the status page does, and in its pool.
+func TestStatusShowsFirstWhatIsSetAside(t *testing.T) {
+	now := time.Now()
+	b := &benchView{Reason: RateLimit, Since: now, Until: now.Add(time.Minute)}
+	keys := func(names string) map[string]keyView {
+		all := make(map[string]keyView)
+		for name := range strings.FieldsSeq(names) {
+			k := keyView{Account: name, Status: "available"}
+			switch name[:1] {
+			case "c":
+				k.Status, k.Cooldown = "cooling", b
+			case "d":
+				k.Status = "disabled"
+			case "m":
+				k.Models = map[string]benchView{"big": *b}
+			case "r":
+				k.Status, k.Rejected = "rejected", b
+			}
+			all[name] = k
+		}
+		return all
+	}
+	table, err := tableOf([]byte(toJSON(t, map[string]any{"pools": map[string]poolView{
+		"p": {map[string]providerView{"x": {Keys: keys("a1 c1 d1 r1")}, "y": {Keys: keys("a2 c2 m2 r2")}}},
+		"q": {map[string]providerView{"x": {Keys: keys("a3 r3")}}},
+	}})), now, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^([pq])  +\S+  +(\S+)`).FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1]+"/"+m[2])
+	}
+	if want := "p/r1 p/r2 p/c1 p/c2 p/m2 p/d1 p/a1 p/a2 q/r3 q/a3"; strings.Join(got, " ") != want || !strings.HasPrefix(table, "6 of 10 keys set aside\nPOOL ") {
+		t.Errorf("want %s, got\n%s", want, table)
+	}
+}
+
+func TestFit(t *testing.T) {
+	const table = "head\none\ntwo\nthree\n"
+	for _, tc := range []struct {
+		table         string
+		columns, rows int
+		want          string
+	}{
+		{table, 80, 9, table},
+		{table, 80, 4, table},
+		{table, 80, 3, "head\none\n… 2 more lines\n"},
+		{table, 80, 2, "head\n… 3 more lines\n"},
+		{table, 80, 1, "… 4 more lines\n"},
+		{table, 80, -1, "… 4 more lines\n"},
+		{table, 4, 5, table}, // three takes two rows
+		{table, 4, 4, "head\none\ntwo\n… 1 more lines\n"},
+		{"\x1b[31mhead\x1b[0m\none\n", 4, 2, "\x1b[31mhead\x1b[0m\none\n"}, // colours take no place
+	} {
+		if got := fit(tc.table, tc.columns, tc.rows); got != tc.want {
+			t.Errorf("%d columns, %d rows: %q, want %q", tc.columns, tc.rows, got, tc.want)
+		}
 	}
 }
 
@@ -296,7 +381,7 @@ func TestOperatorsCommands(t *testing.T) {
 		{"reset", "default/default/k1", `k1 +available`, "from-k1"},
 	} {
 		table, err := operated(t, s, step.action, step.what)
-		if err != nil || !regexp.MustCompile(step.shows).MatchString(table) || !strings.HasPrefix(table, "POOL ") {
+		if err != nil || !regexp.MustCompile(step.shows).MatchString(table) || !strings.Contains(table, " keys set aside\nPOOL ") {
 			t.Errorf("%s %s: %v, no %s in\n%s", step.action, step.what, err, step.shows, table)
 		}
 		post(step.serves)
@@ -502,7 +587,11 @@ func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
 			site := pair(newUpstream(t))
 			s := serve(t, site)
 			shown, ticks, ended := make(frames), make(chan time.Time), make(chan error)
-			screen := &statusScreen{w: shown, api: adminAt(t, s.admin), inPlace: inPlace}
+			screen := &statusScreen{w: shown, api: adminAt(t, s.admin), dated: true}
+			rows := 24
+			if inPlace {
+				screen.size = func() (int, int, error) { return 200, rows, nil }
+			}
 			go func() { ended <- screen.watch(ticks) }()
 			next := func() string {
 				ticks <- time.Now()
@@ -515,13 +604,16 @@ func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
 				}
 			}
 			first := next()
+			dated := regexp.MustCompile(`\d\d:\d\d:\d\d  0 of 2 keys set aside`).FindString(first)
+			check(first, true, cmp.Or(dated, "a time"))
 			check(first, true, "k1")
 			check(first, inPlace, "\x1b[2J")
 			screen.api = adminAt(t, freeAddress(t)) // the goroutine waits for a tick
 			gone := next()
 			screen.api = adminAt(t, s.admin)
 			check(gone, true, "no answer from Caddy's admin API")
-			check(gone, inPlace, "k1") // the last that was seen stays on the screen
+			check(gone, inPlace, "k1") // the last that was seen stays on the screen, with its time
+			check(gone, inPlace, dated)
 			check(gone, inPlace, "\x1b[H")
 			if s.load("respond hello") != nil {
 				t.Fatal("not loaded")
@@ -532,6 +624,10 @@ func TestWatchSurvivesWithoutTheAPI(t *testing.T) {
 			check(again, true, "k1")
 			check(again, false, "no ")
 			check(again, false, "\x1b[2J")
+			rows = 4 // the terminal became smaller; one row is the cursor's
+			small := next()
+			check(small, inPlace, "… 2 more lines")
+			check(small, !inPlace, "k2")
 			close(ticks)
 			if err := <-ended; err != nil {
 				t.Error(err)

@@ -20,10 +20,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode"
+
+	"golang.org/x/text/width"
 )
 
 // SGR codes.
@@ -58,37 +61,67 @@ func tableOf(answer []byte, now time.Time, colours bool) (string, error) {
 		return "", errors.New("the Caddy that answers has no llm_failover pool")
 	}
 	lines := []statusLine{{statusHead, bold}}
+	aside, all := 0, 0
 	for _, pool := range slices.Sorted(maps.Keys(shown.Pools)) {
-		providers := shown.Pools[pool].Providers
-		for _, provider := range slices.Sorted(maps.Keys(providers)) {
-			p := providers[provider]
-			for _, name := range slices.Sorted(maps.Keys(p.Keys)) {
-				k := p.Keys[name]
-				for i, o := range barriersOf(&p, name, &k) {
-					line := []string{"", "", "", o.state, cmp.Or(o.reason, "-"), cmp.Or(o.sinceWhen(now), "-"), cmp.Or(o.untilWhen(now), "-")}
-					if i == 0 {
-						line[0], line[1], line[2] = pool, provider, name
-						line = append(line, fmt.Sprintf("%d of %d", k.Totals.Failures, k.Totals.Attempts), fmt.Sprint(k.InFlight), k.LastError.describe(now))
-					}
-					lines = append(lines, statusLine{line, o.colour})
+		for _, k := range keysByNeed(shown.Pools[pool]) {
+			all++
+			if k.barriers[0].colour != green {
+				aside++
+			}
+			for i, o := range k.barriers {
+				line := []string{"", "", "", o.state, cmp.Or(o.reason, "-"), cmp.Or(o.sinceWhen(now), "-"), cmp.Or(o.untilWhen(now), "-")}
+				if i == 0 {
+					line[0], line[1], line[2] = pool, k.provider, k.name
+					line = append(line, fmt.Sprintf("%d of %d", k.Totals.Failures, k.Totals.Attempts), fmt.Sprint(k.InFlight), k.LastError.describe(now))
 				}
+				lines = append(lines, statusLine{line, o.colour})
 			}
 		}
 	}
-	return drawTable(lines, colours), nil
+	return fmt.Sprintf("%d of %d keys set aside\n", aside, all) + drawTable(lines, colours), nil
+}
+
+// statusKey is a key with what stands in its way.
+type statusKey struct {
+	keyView
+	provider, name string
+	barriers       []barrier
+}
+
+// keysByNeed lists a pool's keys as the status page does: those that somebody should look at come first.
+func keysByNeed(p poolView) (keys []statusKey) {
+	for _, provider := range slices.Sorted(maps.Keys(p.Providers)) {
+		v := p.Providers[provider]
+		for _, name := range slices.Sorted(maps.Keys(v.Keys)) {
+			k := v.Keys[name]
+			keys = append(keys, statusKey{k, provider, name, barriersOf(&v, name, &k)})
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b statusKey) int { return worse(a.worst(), b.worst()) })
+	return keys
+}
+
+func (k *statusKey) worst() severity {
+	worst := fine
+	for _, o := range k.barriers {
+		if s := cmp.Or(severityOf(o), fine); worse(s, worst) < 0 {
+			worst = s
+		}
+	}
+	return worst
 }
 
 func drawTable(lines []statusLine, colours bool) string {
 	widths := make([]int, len(statusHead))
 	for _, l := range lines {
 		for i, cell := range l.cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], widthOf(cell))
 		}
 	}
 	var b strings.Builder
 	for n, l := range lines {
 		for i, cell := range l.cells {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+			space := strings.Repeat(" ", widths[i]-widthOf(cell)+2)
 			if i == len(l.cells)-1 {
 				space = ""
 			}
@@ -100,6 +133,38 @@ func drawTable(lines []statusLine, colours bool) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// colourCodes take no place on a terminal.
+var colourCodes = regexp.MustCompile(`\x1b\[\d+m`)
+
+// widthOf is how many columns of a terminal a text takes: East Asian characters two each, marks on others none.
+func widthOf(text string) (columns int) {
+	for _, r := range colourCodes.ReplaceAllString(text, "") {
+		kind := width.LookupRune(r).Kind()
+		switch {
+		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
+			columns += 2
+		case unicode.IsPrint(r) && !unicode.IsMark(r):
+			columns++
+		}
+	}
+	return columns
+}
+
+// rowsOf is how many rows a line takes in a terminal, where a long one is wrapped.
+func rowsOf(line string, columns int) int { return max(1, (widthOf(line)+columns-1)/columns) }
+
+// fit cuts a table to a terminal, and says how many of its lines are missing.
+func fit(table string, columns, rows int) string {
+	lines := slices.Collect(strings.Lines(table))
+	for i, line := range lines {
+		rows -= rowsOf(line, columns)
+		if rows < 0 || rows == 0 && i < len(lines)-1 {
+			return strings.Join(lines[:i], "") + fmt.Sprintf("… %d more lines\n", len(lines)-i)
+		}
+	}
+	return table
 }
 
 // barrier is what stands in a key's way. An untilWord takes the place of a time.
