@@ -66,7 +66,7 @@ on this computer only: whoever reaches it spends your money. Admin API and all
 else is as usual; 'caddy llm-failover status' shows the keys. For more than this,
 such as HTTPS or asking callers who they are, write a Caddyfile.
 `,
-		Args: cobra.NoArgs,
+		Args: noArguments("a provider belongs after --provider, the name of its key's variable after --key-env"),
 		RunE: caddycmd.WrapCommandFuncForCobra(func(fs caddycmd.Flags) (int, error) {
 			caddy.TrapSignals()
 			if err := runGateway(os.Stdout, gatewayFrom(fs)); err != nil {
@@ -83,6 +83,16 @@ such as HTTPS or asking callers who they are, write a Caddyfile.
 	cmd.Flags().Bool("access-log", false, "Log requests")
 	cmd.Flags().BoolP("debug", "v", false, "Log more")
 	return cmd
+}
+
+// noArguments refuses arguments. They are not shown, as cobra.NoArgs would: one may be a key.
+func noArguments(advice string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%s takes flags only: %s", cmd.Name(), advice)
+		}
+		return nil
+	}
 }
 
 // gatewayProviders are the providers of the command line with the variables of their keys. The flags only collect:
@@ -188,7 +198,7 @@ func (g gatewayProvider) provider(lone bool) (*Provider, error) {
 		name := vendorNamed(g.name)
 		k, ok := knownProviders[name]
 		if !ok {
-			return nil, fmt.Errorf("unknown provider %q; it may be a URL, or %s", g.name, strings.Join(knownNames(), ", "))
+			return nil, g.unknown()
 		}
 		p.Name, p.BaseURL, example = name, k.baseURL, k.env
 		if !lone {
@@ -205,6 +215,28 @@ func (g gatewayProvider) provider(lone bool) (*Provider, error) {
 		p.Keys = append(p.Keys, &Key{Name: name, Secret: "{env." + name + "}"})
 	}
 	return p, nil
+}
+
+// What a provider that is not known looks like. Keys have digits, or underscores, or long parts.
+var (
+	plainWord = regexp.MustCompile(`^[A-Za-z]{1,20}$`)
+	localHost = regexp.MustCompile(`^(localhost|[a-z][a-z-]{0,20}:\d+|\d+(\.\d+){3})(:\d+)?(/|$)`)
+	otherHost = regexp.MustCompile(`^([a-z0-9-]{1,30}\.)+[a-z]{2,10}(:\d+)?(/|$)`)
+)
+
+// unknown says what is wrong with a provider's name. What does not look like one may be a key, and is not shown.
+func (g gatewayProvider) unknown() error {
+	host, _, _ := strings.Cut(g.name, "/")
+	mayBe := "it may be a URL, or " + strings.Join(knownNames(), ", ")
+	switch {
+	case localHost.MatchString(g.name):
+		return fmt.Errorf("--provider %s: a URL begins with http:// or https://, as in http://%s", host, host)
+	case otherHost.MatchString(g.name):
+		return fmt.Errorf("--provider %s: a URL begins with http:// or https://, as in https://%s", host, host)
+	case plainWord.MatchString(g.name):
+		return fmt.Errorf("unknown provider %q; %s", g.name, mayBe)
+	}
+	return errors.New("--provider does not name a provider, and is not for keys; " + mayBe)
 }
 
 // variableName is how variables are named. Some vendors' keys could be a variable's name, too, but for small letters.
@@ -285,7 +317,10 @@ func (g *gateway) app(listen string) (*caddyhttp.App, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(handler.Providers, func(o *Provider) bool { return o.Name == p.Name }) {
+		if i := slices.IndexFunc(handler.Providers, func(o *Provider) bool { return o.Name == p.Name }); i >= 0 {
+			if other := handler.Providers[i].BaseURL; other != p.BaseURL {
+				return nil, fmt.Errorf("the providers %s and %s would both be named %s; a Caddyfile can name them otherwise", other, p.BaseURL, p.Name)
+			}
 			return nil, fmt.Errorf("provider %s is given twice; its keys may be given together, as in --key-env ONE,TWO", p.Name)
 		}
 		handler.Providers = append(handler.Providers, p)
@@ -355,13 +390,23 @@ func demoApp(listen string) (*caddyhttp.App, error) {
 	return config.Apps.HTTP, nil
 }
 
+// tcpNetworks are those on which HTTP is served, besides unix sockets.
+var tcpNetworks = []string{"tcp", "tcp4", "tcp6"}
+
 // listenAddress completes an address by the loopback host.
 func listenAddress(given string) (string, error) {
 	address, err := caddy.ParseNetworkAddress(given)
-	if err != nil || !address.IsUnixNetwork() && (address.StartPort == 0 || address.PortRangeSize() != 1) {
+	tcp := slices.Contains(tcpNetworks, address.Network)
+	switch {
+	case strings.Contains(given, "://"):
+		return "", fmt.Errorf("--listen %q is a URL; an address is wanted, such as %s. HTTPS takes a Caddyfile", given, defaultListen)
+	case err == nil && !tcp && !address.IsUnixNetwork():
+		return "", fmt.Errorf("--listen %q: the gateway listens on TCP or on a unix socket", given)
+	case err != nil || tcp && (address.StartPort == 0 || address.PortRangeSize() != 1):
 		return "", fmt.Errorf("--listen %q is not an address with one port, such as %s or :8080", given, defaultListen)
-	}
-	if !address.IsUnixNetwork() && address.Host == "" {
+	case tcp && address.Host == "" && address.Network == "tcp6":
+		address.Host = "::1"
+	case tcp && address.Host == "":
 		address.Host = "127.0.0.1"
 	}
 	return address.String(), nil
@@ -380,7 +425,7 @@ func isOpen(listen string) bool {
 // checkFree wants an address on which nobody listens. Caddy would share it with another Caddy without a word.
 func checkFree(address, advice string) error {
 	a, err := caddy.ParseNetworkAddress(address)
-	if err != nil || a.Network != "tcp" {
+	if err != nil || !slices.Contains(tcpNetworks, a.Network) {
 		return nil // Caddy will say what is wrong
 	}
 	l, err := net.Listen(a.Network, a.JoinHostPort(0))
@@ -400,6 +445,9 @@ func runGateway(w io.Writer, g *gateway) error {
 	if err != nil {
 		return err
 	}
+	if caddy.DefaultAdminListen == adminOff {
+		return errors.New("the environment variable CADDY_ADMIN is off, but it is for an address; a gateway without the admin API takes a Caddyfile")
+	}
 	if err := checkFree(listen, "choose another address with --listen"); err != nil {
 		return err
 	}
@@ -413,14 +461,70 @@ func runGateway(w io.Writer, g *gateway) error {
 		caddy.Log().Warn("whoever can reach the gateway spends your money", zap.String("listen", listen))
 	}
 	caddy.Log().Info("LLM gateway is running", zap.String("listen", listen))
+	_, err = io.WriteString(w, g.usage(listen))
+	return err
+}
+
+// defaultAdmin is where Caddy's commands look for the admin API if nothing else is said.
+const defaultAdmin = "localhost:2019"
+
+// usage says where clients are pointed at, and how the keys are looked at.
+func (g *gateway) usage(listen string) string {
+	base, socket := clientURL(listen)
+	status := "caddy llm-failover status --watch"
+	if admin := caddy.DefaultAdminListen; admin != defaultAdmin {
+		admin, _, _ = strings.Cut(admin, "|") // a socket's permissions
+		status += " --address " + admin
+	}
 	if g.demo {
-		fmt.Fprintf(w, `
+		curl := "curl "
+		if socket != "" {
+			curl += "--unix-socket " + socket + " "
+		}
+		return fmt.Sprintf(`
 The demo is running. In another terminal:
 
-    curl http://%s/v1/chat/completions -d '{"model": "demo", "messages": [{"role": "user", "content": "hi"}]}'
-    caddy llm-failover status --watch
+    %s%s/v1/chat/completions -d '{"model": "demo", "messages": [{"role": "user", "content": "hi"}]}'
+    %s
 
-`, listen)
+`, curl, base, status)
 	}
-	return nil
+	all, speaks := false, ""
+	for _, p := range g.named {
+		k, known := knownProviders[vendorNamed(p.name)]
+		all = all || !known
+		speaks += k.dialects + " "
+	}
+	var b strings.Builder
+	b.WriteString("\nThe gateway is running. Point clients at it")
+	if socket != "" {
+		b.WriteString(", at the socket " + socket)
+	}
+	b.WriteString("; any API key will do:\n\n")
+	for _, c := range []struct{ dialect, path, whose string }{
+		{"chat", "/v1", "OpenAI's and those like it"},
+		{"messages", "   ", "Anthropic's"},
+		{"gemini", "   ", "Gemini's"},
+	} {
+		if all || strings.Contains(speaks, c.dialect) {
+			fmt.Fprintf(&b, "    %s%s  %s\n", base, c.path, c.whose)
+		}
+	}
+	return b.String() + "\nHow its keys are:\n\n    " + status + "\n\n"
+}
+
+// clientURL is what a client on this computer asks, and the socket where it finds that.
+func clientURL(listen string) (base, socket string) {
+	address, err := caddy.ParseNetworkAddress(listen)
+	if err != nil {
+		return "http://" + listen, ""
+	}
+	if address.IsUnixNetwork() {
+		path, _, _ := strings.Cut(address.Host, "|") // its permissions
+		return "http://localhost", path
+	}
+	if ip := net.ParseIP(address.Host); ip != nil && ip.IsUnspecified() {
+		address.Host = "localhost"
+	}
+	return "http://" + address.JoinHostPort(0), ""
 }

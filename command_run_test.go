@@ -24,6 +24,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
@@ -65,6 +67,12 @@ func TestRunFlags(t *testing.T) {
 		{name: "nothing", err: "--provider is needed, or --demo; it may be a URL, or anthropic, ark, "},
 		{name: "an unknown provider", flags: "--provider opanai --key-env MY_KEY", err: `unknown provider "opanai"; it may be a URL, or anthropic, ark, `},
 		{name: "a vendor without a public API", flags: "--provider vllm --key-env MY_KEY", err: `unknown provider "vllm"`},
+		{name: "a key in place of a provider", flags: "--provider " + notAName + " --key-env MY_KEY", err: "--provider does not name a provider, and is not for keys"},
+		{name: "a host here", flags: "-p localhost:11434 -k MY_KEY", err: "--provider localhost:11434: a URL begins with http:// or https://, as in http://localhost:11434"},
+		{name: "a container", flags: "-p ollama:11434/v1 -k MY_KEY", err: "--provider ollama:11434: a URL begins with http:// or https://, as in http://ollama:11434"},
+		{name: "an IP address", flags: "-p 10.0.0.1 -k MY_KEY", err: "as in http://10.0.0.1"},
+		{name: "a host elsewhere", flags: "-p api.openai.com/v1 -k MY_KEY", err: "--provider api.openai.com: a URL begins with http:// or https://, as in https://api.openai.com"},
+		{name: "two of one name", flags: "-p https://a.example/b/c -k MY_KEY -p http://a.example/b-c -k MY_SPARE", err: "https://a.example/b/c and http://a.example/b-c would both be named a.example-b-c"},
 		{name: "no key", flags: "--provider groq", err: "provider groq has no key: name the environment variable that holds it, as in --key-env GROQ_API_KEY"},
 		{name: "a key for nobody", flags: "--key-env MY_KEY --provider openai", err: "--key-env belongs after the --provider"},
 		{name: "an unset variable", flags: "--provider openai --key-env MY_KEY,MY_NONE", err: "environment variable MY_NONE, for the key of provider openai, is not set"},
@@ -124,27 +132,95 @@ func TestKnownProvidersAreTheVendors(t *testing.T) {
 	}
 }
 
+// TestRunEchoesNoKey: one may stand anywhere on the command line by mistake.
+func TestRunEchoesNoKey(t *testing.T) {
+	for _, key := range []string{
+		"sk-" + markerOf("k1"), "sk-proj-Ab3", "gsk_abc", "hf_abc", "0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef.AbCdEfGh12345678",
+		"eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "AIzaSyA-1_b", "SOMETHINGthatHASnoDIGITSatALL",
+	} {
+		if _, err := gatewayOf(t, "--provider", key, "--key-env", "MY_KEY").config(); err == nil || strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v", key, err)
+		}
+		for _, cmd := range []*cobra.Command{runCommand(), statusCommand()} {
+			if err := cmd.Args(cmd, []string{key}); err == nil || strings.Contains(err.Error(), key) {
+				t.Errorf("%s %s: %v", cmd.Name(), key, err)
+			}
+		}
+	}
+	for _, cmd := range []*cobra.Command{runCommand(), statusCommand()} {
+		if err := cmd.Args(cmd, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRunSaysWhereItIs(t *testing.T) {
+	defer func(was string) { caddy.DefaultAdminListen = was }(caddy.DefaultAdminListen)
+	const demo = `-d '{"model": "demo", "messages": [{"role": "user", "content": "hi"}]}'`
+	for _, tc := range []struct {
+		flags, listen, admin string
+		want                 []string // its indented lines
+	}{
+		{"--demo", "127.0.0.1:8080", defaultAdmin, []string{"curl http://127.0.0.1:8080/v1/chat/completions " + demo, "caddy llm-failover status --watch"}},
+		{"--demo", "unix//run/a.sock|0660", defaultAdmin, []string{"curl --unix-socket /run/a.sock http://localhost/v1/chat/completions " + demo, "caddy llm-failover status --watch"}},
+		{"-p openai -k A", "tcp4/0.0.0.0:80", defaultAdmin, []string{"http://localhost:80/v1  OpenAI's and those like it", "caddy llm-failover status --watch"}},
+		{"-p claude -k A", "tcp6/[::1]:80", "localhost:2020", []string{"http://[::1]:80     Anthropic's", "caddy llm-failover status --watch --address localhost:2020"}},
+		{
+			"-p gemini -k A -p openrouter -k B", "llm.example:80", "unix//run/admin.sock|0200",
+			[]string{
+				"http://llm.example:80/v1  OpenAI's and those like it", "http://llm.example:80     Anthropic's", "http://llm.example:80     Gemini's",
+				"caddy llm-failover status --watch --address unix//run/admin.sock",
+			},
+		},
+		{
+			"-p http://127.0.0.1:11434 -k A", "unix//run/a.sock", defaultAdmin,
+			[]string{"http://localhost/v1  OpenAI's and those like it", "http://localhost     Anthropic's", "http://localhost     Gemini's", "caddy llm-failover status --watch"},
+		},
+	} {
+		caddy.DefaultAdminListen = tc.admin
+		text := gatewayOf(t, strings.Fields(tc.flags)...).usage(tc.listen)
+		var got []string
+		for line := range strings.Lines(text) {
+			if inside, ok := strings.CutPrefix(line, "    "); ok {
+				got = append(got, strings.TrimSuffix(inside, "\n"))
+			}
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s at %s:%s", tc.flags, tc.listen, text)
+		}
+		if strings.HasPrefix(tc.listen, "unix") && !strings.Contains(text, "/run/a.sock") {
+			t.Errorf("no socket in %s", text)
+		}
+	}
+}
+
 func TestListenAddress(t *testing.T) {
 	for given, want := range map[string]struct {
-		address string
-		open    bool
+		address, err string
+		open         bool
 	}{
-		":8080":            {"127.0.0.1:8080", false},
-		"127.0.0.2:80":     {"127.0.0.2:80", false},
-		"localhost:80":     {"localhost:80", false},
-		"[::1]:80":         {"[::1]:80", false},
-		"0.0.0.0:80":       {"0.0.0.0:80", true},
-		"[::]:80":          {"[::]:80", true},
-		"llm.example:80":   {"llm.example:80", true},
-		"unix//run/a.sock": {"unix//run/a.sock", false},
-		"":                 {},
-		"8080":             {},
-		":80-90":           {},
-		":0":               {},
-		":http":            {},
+		":8080":              {address: "127.0.0.1:8080"},
+		"127.0.0.2:80":       {address: "127.0.0.2:80"},
+		"localhost:80":       {address: "localhost:80"},
+		"[::1]:80":           {address: "[::1]:80"},
+		"tcp4/:80":           {address: "tcp4/127.0.0.1:80"},
+		"tcp6/:80":           {address: "tcp6/[::1]:80"},
+		"0.0.0.0:80":         {address: "0.0.0.0:80", open: true},
+		"[::]:80":            {address: "[::]:80", open: true},
+		"llm.example:80":     {address: "llm.example:80", open: true},
+		"unix//run/a.sock":   {address: "unix//run/a.sock"},
+		"":                   {err: "one port"},
+		"8080":               {err: "one port"},
+		":80-90":             {err: "one port"},
+		":0":                 {err: "one port"},
+		":http":              {err: "one port"},
+		"udp/:80":            {err: "on TCP or on a unix socket"},
+		"fd/3":               {err: "on TCP or on a unix socket"},
+		"https://:80":        {err: "is a URL"},
+		"http://127.0.0.1:8": {err: "is a URL"},
 	} {
 		got, err := listenAddress(given)
-		if got != want.address || (err == nil) != (want.address != "") || got != "" && isOpen(got) != want.open {
+		if got != want.address || (err == nil) != (want.err == "") || err != nil && !strings.Contains(err.Error(), want.err) || got != "" && isOpen(got) != want.open {
 			t.Errorf("%q: %q %v, open %t", given, got, err, got != "" && isOpen(got))
 		}
 	}
@@ -210,13 +286,20 @@ func TestRunSharesNoPort(t *testing.T) {
 	}
 	defer taken.Close()
 	var out bytes.Buffer
-	if err := runGateway(&out, gatewayOf(t, "--demo", "--listen", taken.Addr().String())); err == nil || !strings.Contains(err.Error(), "choose another address with --listen") {
-		t.Error(err)
+	for _, network := range []string{"", "tcp/", "tcp4/"} {
+		if err := runGateway(&out, gatewayOf(t, "--demo", "--listen", network+taken.Addr().String())); err == nil || !strings.Contains(err.Error(), "choose another address with --listen") {
+			t.Error(network, err)
+		}
 	}
 	defer func(was string) { caddy.DefaultAdminListen = was }(caddy.DefaultAdminListen)
-	caddy.DefaultAdminListen = taken.Addr().String()
-	if err := runGateway(&out, gatewayOf(t, "--demo", "--listen", freeAddress(t))); err == nil || !strings.Contains(err.Error(), "CADDY_ADMIN") {
-		t.Error(err)
+	for admin, want := range map[string]string{
+		taken.Addr().String(): "choose another address with the environment variable CADDY_ADMIN", "tcp4/" + taken.Addr().String(): "CADDY_ADMIN",
+		"off": "CADDY_ADMIN is off",
+	} {
+		caddy.DefaultAdminListen = admin
+		if err := runGateway(&out, gatewayOf(t, "--demo", "--listen", freeAddress(t))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Error(admin, err)
+		}
 	}
 	if out.Len() > 0 {
 		t.Error(out.String())

@@ -54,7 +54,7 @@ With --watch the table is drawn anew every second, until interrupted, and says o
 when it is. On a terminal it is cut to the screen.
 With --json the API's own answer is printed.
 `,
-		Args: cobra.NoArgs,
+		Args: noArguments("it shows all pools"),
 		RunE: caddycmd.WrapCommandFuncForCobra(runStatus),
 	}
 	addressFlags(cmd)
