@@ -15,7 +15,9 @@
 package llmfailover
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
@@ -93,10 +96,20 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// hintsOf builds a handler's pool as Provision does, which would log the hints.
 func hintsOf(t *testing.T, h *Handler) []string {
 	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
 	h.Pool = "hints"
-	return h.hints(testPool(t, h))
+	for _, p := range h.Providers {
+		p.Name = cmp.Or(p.Name, defaultName)
+	}
+	b := &builder{handler: h, secret: resolve}
+	if err := errors.Join(b.build(ctx), giveBack(b.held)); err != nil {
+		t.Fatal(err)
+	}
+	return h.hints(b.pool)
 }
 
 func TestHintsAreLogged(t *testing.T) {
