@@ -289,7 +289,8 @@ func dashboardQueries(t *testing.T) (all []query) {
 type alertRule struct {
 	Alert       string
 	Expr        string
-	For         string `yaml:",omitempty"`
+	For         string
+	KeepFiring  string `yaml:"keep_firing_for"`
 	Labels      struct{ Severity string }
 	Annotations struct{ Summary, Description, Runbook string }
 }
@@ -474,8 +475,11 @@ func TestExampleAlerts(t *testing.T) {
 		if r.Labels.Severity != "page" && r.Labels.Severity != "ticket" || r.Annotations.Summary == "" || r.Annotations.Description == "" {
 			t.Errorf("%s: %+v", r.Alert, r)
 		}
-		if r.For != "" {
-			if _, err := time.ParseDuration(r.For); err != nil {
+		for _, d := range []string{r.For, r.KeepFiring} {
+			if d == "" {
+				continue
+			}
+			if _, err := time.ParseDuration(d); err != nil {
 				t.Errorf("%s: %v", r.Alert, err)
 			}
 		}
