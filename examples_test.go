@@ -145,6 +145,7 @@ func TestExampleProductionServes(t *testing.T) {
 	s.post(path, chat("gpt-4.1"), "Authorization", "Bearer "+token).want(200)
 	s.post(path+"?key="+token, chat("gpt-4.1"), "X-Api-Key", token).want(200)
 	s.post(path, chat("claude"), "X-Goog-Api-Key", token).want(404)
+	s.post(path, strings.Repeat("a", 32<<20+1), "Authorization", "bearer "+token).want(413, `"type": "invalid_request_error"`)
 	for _, call := range openrouter.asked("") {
 		if !strings.Contains(string(call.body), `"openai/gpt-4.1"`) {
 			t.Errorf("it was asked for %s", call.body)
@@ -159,9 +160,9 @@ func TestExampleProductionServes(t *testing.T) {
 
 	// The access log names what served, and no token.
 	var lines []gjson.Result
-	eventually(t, "nine lines in the access log", func() bool {
+	eventually(t, "ten lines in the access log", func() bool {
 		lines = sink.those("http.log.access", "handled request")
-		return len(lines) == 9
+		return len(lines) == 10
 	})
 	served := 0
 	for _, l := range lines {
