@@ -233,6 +233,12 @@ func TestExampleProductionNames(t *testing.T) {
 	if read < 5 {
 		t.Errorf("only %d", read)
 	}
+	// The steps at the head of the unit bring there all that it reads.
+	for _, file := range []string{"/usr/local/bin/caddy-llm", "/etc/caddy-llm/Caddyfile", "/etc/caddy-llm/env", "/etc/caddy-llm/secrets", "/etc/systemd/system"} {
+		if !regexp.MustCompile(`(?m)^#\t(install|touch) .*` + file + `(/? |/?$)`).MatchString(unit) {
+			t.Errorf("no step of the unit's makes %s", file)
+		}
+	}
 }
 
 // TestExampleDockerfile holds the image's build to the versions of go.mod, and to what .ci/run builds.
