@@ -17,7 +17,6 @@
 package llmfailover
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,6 +104,7 @@ func TestExampleAlerting(t *testing.T) {
 	for name, value := range map[string]string{"ALERT_WEBHOOK": hook.URL + "/secret", "OPENAI_KEY_1": secretOf("k1"), "OPENAI_KEY_2": secretOf("k2")} {
 		t.Setenv(name, value)
 	}
+	t.Setenv("PATH", must(filepath.Abs(alerting))(t)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	config := readDoc(t, alerting+"Caddyfile")
 	for _, name := range []string{eventCircuitOpened, eventCircuitClosed, eventHalted, eventRecovered, eventKeyRejected, eventStreamFailed} {
 		if !strings.Contains(config, "\t\ton "+name+" exec ") {
@@ -136,12 +136,24 @@ func TestExampleAlerting(t *testing.T) {
 	}
 
 	// Whatever a name holds, a message stays JSON.
-	cmd := exec.CommandContext(t.Context(), alerting+"llm-alert", `a "quoted" \ name`)
-	cmd.Stderr = new(bytes.Buffer)
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, cmd.Stderr)
+	alert := func(text string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "llm-alert", text).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
-	if got := <-messages; got != `a "quoted" \ name` {
+	alert("a \"quoted\" \\ näme\tin two\r\nlines")
+	if got, want := <-messages, `a "quoted" \ näme in two  lines`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	// Nobody listens yet: it is tried again.
+	late := &http.Server{Addr: freeAddress(t), Handler: hook.Config.Handler, ReadHeaderTimeout: time.Minute}
+	defer late.Close()
+	t.Setenv("ALERT_WEBHOOK", "http://"+late.Addr)
+	time.AfterFunc(500*time.Millisecond, func() { _ = late.ListenAndServe() })
+	alert("late")
+	if got := <-messages; got != "late" {
 		t.Errorf("%q", got)
 	}
 }
