@@ -390,9 +390,6 @@ func (f *failover) deliver(x *exchange) error {
 		f.in.done() // a stream may last long after its request is of no use
 	}
 	begun := f.alive.stop()
-	if begun && x.framing != eventStream {
-		return f.answer(&refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream answered without a stream"})
-	}
 	h := f.w.Header()
 	if !begun {
 		x.copyHeader(h)
@@ -411,7 +408,7 @@ func (f *failover) deliver(x *exchange) error {
 	if x.whole && !x.stream {
 		x.visit.settle()
 		var used dialect.Usage
-		if f.in.route.JSON || f.in.route.Generates {
+		if isJSONType(x.response.Header) || f.in.route.Generates {
 			used.Look(f.in.route.Dialect, x.held.data)
 		}
 		x.used(f.in.model, used)

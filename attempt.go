@@ -282,7 +282,12 @@ type limitError struct {
 	after time.Duration
 }
 
-func (e *limitError) Error() string { return fmt.Sprintf("%s of %v", limitNames[e.limit], e.after) }
+func (e *limitError) Error() string {
+	if e.limit == limitDeadline {
+		return "the request's deadline"
+	}
+	return fmt.Sprintf("%s of %v", limitNames[e.limit], e.after)
+}
 
 // Timeout marks it as a timeout, as net.Error does.
 func (e *limitError) Timeout() bool { return true }
@@ -297,7 +302,7 @@ const (
 	limitDeadline
 )
 
-var limitNames = [...]string{"header limit", "first token limit", "idle limit", "content limit", "deadline"}
+var limitNames = [...]string{"header limit", "first token limit", "idle limit", "content limit"}
 
 // watchdog cancels an exchange when its time is over. It is set anew for each read, so setting it only notes when;
 // the timer looks at that when it fires, and goes on if the time has moved.

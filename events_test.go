@@ -16,15 +16,22 @@ package llmfailover
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 func init() { caddy.RegisterModule(eventSink{}) }
@@ -51,6 +58,9 @@ func (eventSink) Handle(_ context.Context, e caddy.Event) error {
 	heard.mu.Lock()
 	defer heard.mu.Unlock()
 	leaks.look("an event", fmt.Append(nil, e.Data))
+	if e.Data["panics"] == true {
+		panic("as it was asked to")
+	}
 	line := strings.TrimPrefix(e.Name(), "llm_failover_") + fmt.Sprintf(" %v %v %v", e.Data["target"], e.Data["key"], e.Data["reason"])
 	heard.events = append(heard.events, strings.TrimSuffix(line, " <nil>"))
 	return nil
@@ -139,4 +149,110 @@ func TestEvents(t *testing.T) {
 		s.post(path, chat("m", streaming))
 		wantEvents(t, "stream_failed key k1 server_error")
 	})
+}
+
+// provisioning is what a site's `llm_failover_test_provision` does while its config is loaded.
+var provisioning atomic.Pointer[func() error]
+
+type provisionHook struct{}
+
+func (provisionHook) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.llm_failover_test_provision", New: func() caddy.Module { return new(provisionHook) }}
+}
+func (provisionHook) Provision(caddy.Context) error { return (*provisioning.Load())() }
+func (provisionHook) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	return next.ServeHTTP(w, r)
+}
+
+func init() {
+	caddy.RegisterModule(provisionHook{})
+	httpcaddyfile.RegisterHandlerDirective("llm_failover_test_provision", func(httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		return provisionHook{}, nil
+	})
+}
+
+// TestWhileAConfigIsLoaded: until a config has started, and if it never does, operators see the one that runs, and that
+// one's event handlers hear what happens.
+func TestWhileAConfigIsLoaded(t *testing.T) {
+	const path = "/v1/chat/completions"
+	for _, fails := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it fails: %v", fails), func(t *testing.T) {
+			a := newUpstream(t)
+			name := strings.ToLower(strings.NewReplacer("/", "-", ":_", "-").Replace(t.Name()))
+			site := func(keys ...string) string {
+				return "route {\nllm_failover " + a.URL + " {\npool " + name + "\n" + keysOf(keys...) + quick + "}\nllm_failover_test_provision\n}"
+			}
+			broke := says(402, `{"error":{"message":"Insufficient Balance"}}`)
+			quiet := func() error { return nil }
+			provisioning.Store(&quiet)
+			s := serve(t, site("k1", "k2"))
+			s.post(path, chat("m")).want(200, "from-k1")
+			a.on("k1", broke)
+			series := func(key string) float64 { return metric(s.scrape(), "key_status", "pool", name, "key", key) }
+			meanwhile := func() error {
+				forgetEvents()
+				s.post(path, chat("m")).want(200, "from-k2")
+				wantEvents(t, "halted account k1 billing_error")
+				if got := s.ask("GET", adminPath+"/"+name).json("pools." + name + ".providers.default.keys.@keys"); got != `["k1","k2"]` {
+					t.Errorf("meanwhile the keys are %s", got)
+				}
+				if series("k1") != 1 || series("k3") != 0 {
+					t.Error("metrics tell of what does not run")
+				}
+				if fails {
+					return errors.New("no")
+				}
+				return nil
+			}
+			provisioning.Store(&meanwhile)
+			if err := s.load(site("k1", "k3")); (err != nil) != fails {
+				t.Fatal(err)
+			}
+			new, old := "k3", "k2"
+			if fails {
+				new, old = old, new
+			}
+			if series("k1") != 1 || series(new) != 1 || series(old) != 0 {
+				t.Errorf("metrics tell of k1 %v, %s %v, %s %v", series("k1"), new, series(new), old, series(old))
+			}
+			if got := metric(s.scrape(), "attempts_total", "pool", name, "key", "k1"); got != 2 {
+				t.Errorf("%v attempts of k1", got)
+			}
+			if families := s.scrape()["llm_failover_attempts_total"].GetMetric(); slices.ContainsFunc(families, func(m *dto.Metric) bool {
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "key" && l.GetValue() == old })
+			}) {
+				t.Errorf("there are still series of %s", old)
+			}
+		})
+	}
+}
+
+// TestEventsBeforeTheStart: what happens before the events app has its subscriptions is told after it, and a handler
+// that panics costs nobody anything.
+func TestEventsBeforeTheStart(t *testing.T) {
+	serve(t, "respond hello")
+	ctx := caddy.ActiveContext()
+	app, err := ctx.AppIfConfigured("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &emitter{ctx: ctx, app: app.(*caddyevents.App)}
+	forgetEvents()
+	for range 2 * maxEarly {
+		e.emit(eventHalted, map[string]any{"target": "key", "key": "early"})
+	}
+	wantEvents(t)
+	if e.running() {
+		t.Error("it runs")
+	}
+	if err := (startHandler{e}).Handle(ctx, caddy.Event{}); err != nil || !e.running() {
+		t.Error("it does not run", err)
+	}
+	wantEvents(t, slices.Repeat([]string{"halted key early"}, maxEarly)...)
+	e.emit(eventHalted, map[string]any{"target": "key", "key": "late"})
+	wantEvents(t, "halted key late")
+	e.emit(eventHalted, map[string]any{"panics": true})
+	if lines := sink.those("", "an event handler panicked"); len(lines) != 1 {
+		t.Errorf("%v", lines)
+	}
 }

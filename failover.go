@@ -266,6 +266,10 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	f.upstream += now.Sub(x.begun)
 	f.verdict = f.classify(x, now)
+	if !f.verdict.Failed() && !f.alive.yield(x.framing == eventStream) {
+		x.found = FoundNoEnvelope
+		f.verdict = Verdict{Class: ServerError, Scope: ScopeRequest, Rule: "no stream", Reason: "it answered without a stream, of which the caller already has the beginning"}
+	}
 	x.traced.judged(f.verdict, x.status())
 	if !f.verdict.Failed() {
 		v.served.Inc()

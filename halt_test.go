@@ -144,6 +144,21 @@ func TestRestNeverShortens(t *testing.T) {
 }
 
 // TestHaltFreesTheProbe: whoever probed before a halt began anew does not hold back the next probe.
+func TestRestLeavesAHaltOne(t *testing.T) {
+	p := newHaltPlay()
+	p.halt(BillingError, 0)
+	p.rest(RateLimit, time.Second)
+	p.want(t, BillingError, 1, time.Minute)
+	p.rest(RateLimit, 2*time.Minute)
+	p.want(t, BillingError, 1, 2*time.Minute)
+	p.after(2 * time.Minute)
+	p.rest(RateLimit, time.Second) // of its probe
+	p.want(t, BillingError, 1, time.Second)
+	if ended := p.clear(uint64(p.seq), p.seq.next); !ended || p.since != (time.Time{}) {
+		t.Error("a success does not end it")
+	}
+}
+
 func TestHaltFreesTheProbe(t *testing.T) {
 	p := newHaltPlay()
 	p.halt(BillingError, 0)

@@ -71,6 +71,21 @@ func (k *keepalive) beat() {
 	k.timer.Reset(k.interval)
 }
 
+// yield ends it for an answer; or reports false and goes on, if the caller has got the headers of a stream and the answer
+// is none.
+func (k *keepalive) yield(stream bool) bool {
+	if k == nil {
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.begun && !stream {
+		return false
+	}
+	k.end()
+	return true
+}
+
 // stop ends it, and reports whether the caller has got the headers of a stream.
 func (k *keepalive) stop() (begun bool) {
 	if k == nil {
@@ -78,11 +93,16 @@ func (k *keepalive) stop() (begun bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.end()
+	return k.begun
+}
+
+// end ends it; the lock is held.
+func (k *keepalive) end() {
 	k.over = true
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	return k.begun
 }
 
 // fail tells a caller, who has got the headers of a stream, of a failure: by an error event, and a cut transfer.

@@ -411,6 +411,28 @@ func TestEarlyAnswerOverHTTP2(t *testing.T) {
 	}
 }
 
+// TestKeepaliveBeforeNoStream: who has got the beginning of a stream cannot be given another answer, but another key's stream.
+func TestKeepaliveBeforeNoStream(t *testing.T) {
+	goes := make(chan struct{})
+	a := newUpstream(t).on("k1", reply{do: func(w http.ResponseWriter, r *http.Request, c *call) {
+		act(w, r, []any{until(goes)})
+		says(200, `{"object":"chat.completion","choices":[{"message":{"content":"whole"}}]}`).do(w, r, c)
+	}})
+	s := serve(t, pair(a, quick, "stream keepalive 5ms"))
+	f := &families[0]
+	o := s.open(s.client, f)
+	o.until(": keepalive")
+	close(goes)
+	if got, err := o.rest(); err != nil || !strings.Contains(got, "from-k2") || strings.Contains(got, "whole") {
+		t.Errorf("%q, %v", got, err)
+	}
+	a.wantOrder("k1 k2")
+	if lines := sink.ours("attempt failed"); len(lines) != 1 || lines[0].Get("scope").String() != "request" {
+		t.Errorf("%v", lines)
+	}
+	s.wantState("default.keys.k1.totals.failures", "0")
+}
+
 // TestNoKeepaliveInArrays: comments are for event streams.
 func TestNoKeepaliveInArrays(t *testing.T) {
 	last := "[" + strings.TrimLeft(arrayLast, ",\r\n") + "]"

@@ -227,8 +227,8 @@ func (r *relay) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if r.judged {
-		r.usage.Look(r.dialect, b)
+	if dialect.MayHaveUsage(r.dialect, b) {
+		r.lookForUsage(b)
 	}
 	b = r.x.visit.secret.scrub(b)
 	r.bytes += len(b)
@@ -242,13 +242,30 @@ func (r *relay) write(b []byte) error {
 	return nil
 }
 
+// lookForUsage looks into whole events.
+func (r *relay) lookForUsage(b []byte) {
+	for len(b) > 0 {
+		size := r.x.framing.next(b)
+		if size == 0 {
+			size = len(b) // the last, without a blank line after it
+		}
+		data, _ := r.x.framing.read(r.dialect, b[:size])
+		r.usage.Look(r.dialect, data)
+		b = b[size:]
+	}
+}
+
 // plain relays the rest of an answer that was too large to be held, as it comes.
 func (r *relay) plain(p *policy) error {
 	buf := r.x.held
 	var over error
+	var tail []byte // of JSON, which may tell of its usage there
 	for {
 		if len(buf.data) > 0 {
 			r.bytes += len(buf.data)
+			if isJSONType(r.x.response.Header) {
+				tail = lastOf(tail, buf.data)
+			}
 			if _, err := r.w.Write(r.x.visit.secret.mask(buf.data)); err != nil {
 				return errCallerLeft
 			}
@@ -260,6 +277,7 @@ func (r *relay) plain(p *policy) error {
 		}
 		switch {
 		case r.x.whole || over == io.EOF:
+			r.usage.LookAtEnd(r.dialect, tail)
 			return nil
 		case over != nil:
 			return over
@@ -270,6 +288,15 @@ func (r *relay) plain(p *policy) error {
 		buf.data = buf.data[:n]
 		over = r.x.cause(err)
 	}
+}
+
+// maxTail is how much of the end of a large answer is searched for its usage.
+const maxTail = 1 << 10
+
+// lastOf returns the last bytes of what came so far.
+func lastOf(tail, fresh []byte) []byte {
+	tail = append(tail, fresh[max(0, len(fresh)-maxTail):]...)
+	return tail[:copy(tail, tail[max(0, len(tail)-maxTail):])]
 }
 
 // copySize is how much of a large answer is read at once.

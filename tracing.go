@@ -17,6 +17,7 @@ package llmfailover
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
@@ -50,12 +51,13 @@ func beginSpan(ctx context.Context, in *inbound, v *visit, n int) (context.Conte
 		operation = in.Method
 	}
 	name := operation
-	if v.model != "" {
-		name += " " + v.model
+	model := shownModel(v.model)
+	if model != "" {
+		name += " " + model
 	}
 	ctx, s := parent.TracerProvider().Tracer(scopeName).Start(ctx, name, oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithAttributes(
 		attribute.String("gen_ai.operation.name", operation),
-		attribute.String("gen_ai.request.model", v.model),
+		attribute.String("gen_ai.request.model", model),
 		attribute.String("gen_ai.provider.name", v.provider.vendor),
 		attribute.String("server.address", v.provider.base.Hostname()),
 		attribute.String("llm_failover.pool", v.provider.pool.name),
@@ -64,6 +66,12 @@ func beginSpan(ctx context.Context, in *inbound, v *visit, n int) (context.Conte
 		attribute.Int("llm_failover.attempt", n),
 	))
 	return ctx, &attemptSpan{s}
+}
+
+// shownModel is a model's name as exporters can take it: one that is no UTF-8 would spoil whole batches of spans, callers
+// may send any length, and a part of a request would be kept as long as its span.
+func shownModel(name string) string {
+	return strings.Clone(strings.ToValidUTF8(name[:min(len(name), maxModelName)], "\uFFFD"))
 }
 
 // inject has the upstream continue the trace from the attempt.

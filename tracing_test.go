@@ -118,6 +118,22 @@ func TestTracingOfStreams(t *testing.T) {
 	}
 }
 
+// TestTracingOfAnyModel: a name that no exporter could encode would cost others their spans.
+func TestTracingOfAnyModel(t *testing.T) {
+	a := newUpstream(t)
+	p := tracedPool(t, a)
+	for model, want := range map[string]string{
+		"a\xff\xfeb":                      "a\uFFFDb",
+		strings.Repeat("x", 10_000):       strings.Repeat("x", maxModelName),
+		strings.Repeat("ä", maxModelName): strings.Repeat("ä", maxModelName/2),
+	} {
+		spans := traced(t, p, "/v1/chat/completions", `{"model":"`+model+`","messages":[]}`, true)
+		if got := attributesOf(spans[0])["gen_ai.request.model"].AsString(); got != want || spans[0].Name() != "chat "+want {
+			t.Errorf("%.20q is shown as %.20q", model, got)
+		}
+	}
+}
+
 // TestNoTracing: where nothing is recorded there are no spans, and the caller's traceparent goes on.
 func TestNoTracing(t *testing.T) {
 	a := newUpstream(t)

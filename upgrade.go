@@ -241,6 +241,7 @@ func (f *failover) openTunnel(x *exchange) error {
 	x.visit.charged, x.visit.started = false, sequence.Load()
 	caller, err := f.switchProtocols()
 	if err != nil {
+		f.outcome = outcomeFailed
 		f.log(zapcore.ErrorLevel, "the caller's connection cannot be upgraded", "", err.Error())
 		panic(http.ErrAbortHandler) // the answer has begun
 	}
@@ -403,6 +404,9 @@ func (f *failover) tunnelBroke(x *exchange, err error) {
 	now := time.Now()
 	f.verdict = classify(Evidence{Err: err, Now: now})
 	f.trace.class = f.verdict.Class
+	f.outcome = outcomeBroken
+	x.traced.judged(f.verdict, x.status())
 	x.visit.record(f.verdict, 0, func() bool { return false }, now)
+	x.visit.emit(change{event: eventStreamFailed, target: targetKey, reason: f.verdict.Class})
 	f.log(zapcore.WarnLevel, "tunnel broke", f.verdict.Class, f.verdict.Reason, zap.Duration("took", now.Sub(x.begun)))
 }

@@ -386,6 +386,8 @@ func TestWebSocketUpstreamEnds(t *testing.T) {
 					tc.end(c, left)
 				}))
 				s := serve(t, pair(a))
+				broken := func() float64 { return metric(s.scrape(), "requests_total", "outcome", string(outcomeBroken)) }
+				before := broken()
 				c := s.webSocket(realtime, "").want(101)
 				if chatty {
 					go func() {
@@ -407,6 +409,7 @@ func TestWebSocketUpstreamEnds(t *testing.T) {
 				}
 				a.wantOrder("k1")
 				s.wantState("default.keys.k1.totals.failures", tc.faults, "default.keys.k1.circuit.failures", tc.faults)
+				eventually(t, "its outcome is counted", func() bool { return fmt.Sprint(broken()-before) == tc.faults })
 				lines := sink.ours("tunnel broke")
 				if fmt.Sprint(len(lines)) != tc.faults {
 					t.Error(lines)

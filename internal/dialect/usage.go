@@ -24,51 +24,122 @@ import (
 // what has come, so of several the largest counts.
 type Usage struct{ Input, Output int64 }
 
-// usageFields are the members that hold it: of Gemini's usageMetadata, and of the others' usage.
+// usageFields are the members that hold it, and where they are: what a model or a caller says is not looked into.
 var usageFields = map[Dialect]struct {
-	object        []byte
+	word          []byte
+	paths         []string
 	input, output []string
 }{
-	Chat:      {[]byte(`"usage"`), []string{"prompt_tokens", "input_tokens"}, []string{"completion_tokens", "output_tokens"}},
-	Responses: {[]byte(`"usage"`), []string{"input_tokens"}, []string{"output_tokens"}},
-	Messages:  {[]byte(`"usage"`), []string{"input_tokens"}, []string{"output_tokens"}},
-	Gemini:    {[]byte(`"usageMetadata"`), []string{"promptTokenCount"}, []string{"candidatesTokenCount", "thoughtsTokenCount"}},
+	Chat:      {[]byte(`"usage"`), []string{"usage", "x_groq.usage"}, []string{"prompt_tokens", "input_tokens"}, []string{"completion_tokens", "output_tokens"}},
+	Responses: {[]byte(`"usage"`), []string{"usage", "response.usage"}, []string{"input_tokens"}, []string{"output_tokens"}},
+	Messages:  {[]byte(`"usage"`), []string{"usage", "message.usage"}, []string{"input_tokens"}, []string{"output_tokens"}},
+	Gemini:    {[]byte(`"usageMetadata"`), []string{"usageMetadata"}, []string{"promptTokenCount"}, []string{"candidatesTokenCount", "thoughtsTokenCount"}},
 }
 
-// Look looks for it in a body, or in events of a stream. Where there is none it costs a search for a word.
-func (u *Usage) Look(d Dialect, b []byte) {
-	fields := usageFields[d]
-	for len(fields.object) > 0 {
-		at := bytes.Index(b, fields.object)
+// mostTokens is more than any answer takes: a larger figure is none, and would spoil all sums for good.
+const mostTokens = 1e9
+
+// MayHaveUsage is a cheap search of an answer, or a part of one, for what [Usage.Look] looks for.
+func MayHaveUsage(d Dialect, b []byte) bool {
+	word := usageFields[d].word
+	for len(word) > 0 {
+		at := bytes.Index(b, word)
 		if at < 0 {
-			return
+			return false
 		}
-		quoted := at > 0 && b[at-1] == '\\' // it stands in a text
-		b = b[at+len(fields.object):]
-		rest := bytes.TrimLeft(b, " \t\r\n:")
-		if quoted || len(rest) == 0 || rest[0] != '{' {
-			continue
+		if valueOf(b, at, word) != nil {
+			return true
 		}
-		u.Input = max(u.Input, largest(rest, fields.input))
-		u.Output = max(u.Output, sum(d, rest, fields.output))
+		b = b[at+len(word):]
+	}
+	return false
+}
+
+// valueOf returns what follows the name of a member, if that is an object and the name does not stand in a text.
+func valueOf(b []byte, at int, name []byte) []byte {
+	value := bytes.TrimLeft(b[at+len(name):], " \t\r\n:")
+	if at > 0 && b[at-1] == '\\' || len(value) == 0 || value[0] != '{' {
+		return nil
+	}
+	return value
+}
+
+// Look looks for it in a JSON document: a body, or the data of an event.
+func (u *Usage) Look(d Dialect, document []byte) {
+	if !MayHaveUsage(d, document) || u.LookAtEnd(d, document) {
+		return
+	}
+	for _, path := range usageFields[d].paths {
+		if object := gjson.GetBytes(document, path); object.IsObject() {
+			u.add(d, object)
+		}
 	}
 }
 
+// LookAtEnd looks for it in the end of a JSON document, and reports whether it is there. Nearly always it is the last of its
+// name and at the top; then what is before it, which may be long, need not be read.
+func (u *Usage) LookAtEnd(d Dialect, end []byte) bool {
+	word := usageFields[d].word
+	at := bytes.LastIndex(end, word)
+	if len(word) == 0 || at < 0 {
+		return false
+	}
+	value := valueOf(end, at, word)
+	if value == nil || depth(value) != 1 {
+		return false
+	}
+	u.add(d, gjson.ParseBytes(value))
+	return true
+}
+
+// depth is how many brackets are open where a piece of JSON begins, which is not in a text: those that its rest closes.
+func depth(rest []byte) (closed int) {
+	inText := false
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{' || c == '[':
+			closed--
+		case c == '}' || c == ']':
+			closed++
+		}
+	}
+	return closed
+}
+
+func (u *Usage) add(d Dialect, object gjson.Result) {
+	fields := usageFields[d]
+	u.Input = max(u.Input, largest(object, fields.input))
+	u.Output = max(u.Output, sum(d, object, fields.output))
+}
+
 // largest is the largest of some members.
-func largest(object []byte, members []string) (n int64) {
+func largest(object gjson.Result, members []string) (n int64) {
 	for _, m := range members {
-		n = max(n, gjson.GetBytes(object, m).Int())
+		n = max(n, tokens(object, m))
 	}
 	return n
 }
 
 // sum is Gemini's output, whose thoughts are told apart; of other dialects' fields only one is there.
-func sum(d Dialect, object []byte, members []string) (n int64) {
+func sum(d Dialect, object gjson.Result, members []string) (n int64) {
 	if d != Gemini {
 		return largest(object, members)
 	}
 	for _, m := range members {
-		n += max(gjson.GetBytes(object, m).Int(), 0)
+		n += tokens(object, m)
 	}
 	return n
+}
+
+func tokens(object gjson.Result, member string) int64 {
+	n := object.Get(member)
+	if n.Type != gjson.Number || !(n.Num >= 0 && n.Num <= mostTokens) {
+		return 0
+	}
+	return int64(n.Num)
 }
