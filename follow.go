@@ -16,7 +16,6 @@ package llmfailover
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,13 +38,14 @@ func (h *Handler) followSecrets(ctx caddy.Context) {
 	if !inFiles {
 		return
 	}
+	f := follower{handler: h, unusable: make(map[*Key]bool)}
 	go func() {
 		ticker := time.NewTicker(followInterval)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				h.reread(ctx)
+				f.reread(ctx)
 			case <-ctx.Done():
 				return
 			}
@@ -53,12 +53,16 @@ func (h *Handler) followSecrets(ctx caddy.Context) {
 	}()
 }
 
-// inFile reports whether a key's secret is, or is in part, the content of a file.
-func inFile(k *Key) bool { return strings.Contains(k.Secret, "{file.") }
+// follower looks at a handler's files.
+type follower struct {
+	handler  *Handler
+	unusable map[*Key]bool // as was said in the log
+}
 
 // reread looks for new content once. What cannot be read, or used, leaves the secret as it was: a file may be gone for
 // a moment while it is replaced.
-func (h *Handler) reread(ctx caddy.Context) {
+func (f *follower) reread(ctx caddy.Context) {
+	h := f.handler
 	old := h.pool.Load()
 	secrets := make(map[*Key]string)
 	transports := make(map[string]http.RoundTripper)
@@ -71,10 +75,18 @@ func (h *Handler) reread(ctx caddy.Context) {
 			if !inFile(k) {
 				continue
 			}
-			if value, err := resolve(k); err == nil && value != c.secret.value {
+			fields := []zap.Field{zap.String("pool", old.name), zap.String("provider", p.Name), zap.String("key", k.Name)}
+			value, err := resolve(k)
+			switch {
+			case err != nil && !f.unusable[k]:
+				old.logger.Warn("a key's new secret cannot be used, the old one stays", append(fields, zap.Error(err))...)
+			case err == nil && value != c.secret.value:
 				secrets[k], changed = value, true
-				old.logger.Info("a key has a new secret", zap.String("pool", old.name), zap.String("provider", p.Name), zap.String("key", k.Name))
+				old.logger.Info("a key has a new secret", fields...)
+			case err == nil && f.unusable[k]:
+				old.logger.Info("a key's secret is what it was", fields...)
 			}
+			f.unusable[k] = err != nil
 		}
 	}
 	if !changed {
@@ -84,7 +96,7 @@ func (h *Handler) reread(ctx caddy.Context) {
 	err := b.build(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err != nil || h.finished {
+	if err != nil || h.retired.Load() {
 		_ = giveBack(b.held) // what was just taken is there
 		return
 	}

@@ -15,6 +15,8 @@
 package llmfailover
 
 import (
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,17 +74,24 @@ func TestFollowSecrets(t *testing.T) {
 	close(go1)
 	stream.rest()
 
-	for _, broken := range []string{"", "two\nlines"} {
-		write(broken)
-		if err := waitForReread(t); err != nil {
-			t.Fatal(err)
-		}
+	said := func(message string) int { return len(sink.ours(message)) }
+	for i, broken := range []func(){
+		func() { write("") },
+		func() { write("two\nlines") },
+		func() { remove(t, file) },
+		func() { remove(t, file); makePipe(t, file) }, // to open it takes until somebody writes
+	} {
+		broken()
+		eventually(t, "it is said that it is of no use", func() bool { return said("a key's new secret cannot be used, the old one stays") == i+1 })
 		a.forget()
 		s.post(path, chat("m")).want(200)
 		a.wantOrder("k3")
+		remove(t, file)
+		write(secretOf("k3"))
+		eventually(t, "it is said that it is what it was", func() bool { return said("a key's secret is what it was") == i+1 })
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
+	if n := len(sink.those("", "placeholder: failed to read file")); n > 0 {
+		t.Errorf("Caddy itself said so %d times", n)
 	}
 	write(secretOf("k1"))
 	eventually(t, "the first one again", func() bool { return s.state(key+"fingerprint") == old })
@@ -93,31 +103,52 @@ func TestFollowSecrets(t *testing.T) {
 	}
 }
 
-// waitForReread returns when the files have been looked at once more, and then some.
-func waitForReread(t *testing.T) error {
+func remove(t *testing.T, file string) {
 	t.Helper()
-	p := pools.current(defaultName)
-	h := &Handler{Providers: []*Provider{{Name: "a", BaseURL: "https://a.example", Keys: []*Key{{Name: "k", Secret: "{file." + filepath.Join(t.TempDir(), "other") + "}"}}}}, Pool: strings.ToLower(t.Name())}
-	file := strings.TrimSuffix(strings.TrimPrefix(h.Providers[0].Keys[0].Secret, "{file."), "}")
-	if err := os.WriteFile(file, []byte("secret-one"), 0o600); err != nil {
-		return err
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
 	}
-	q, cleanup := testHandler(t, h, noTransport{}, nil)
-	defer cleanup()
-	if err := os.WriteFile(file, []byte("secret-two"), 0o600); err != nil {
-		return err
+}
+
+func makePipe(t *testing.T, file string) {
+	t.Helper()
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for range 2 { // it began to look after the other one did
-		eventually(t, "a look at the files", func() bool { return h.pool.Load() != q })
-		q = h.pool.Load()
-		if err := os.WriteFile(file, []byte("secret-one"), 0o600); err != nil {
-			return err
+}
+
+// TestResolve: what editors leave around a secret is none of it, and what cannot be one is refused without being shown.
+func TestResolve(t *testing.T) {
+	t.Setenv("RESOLVE", " sk-marker ")
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "{file." + path + "}"
+	}
+	makePipe(t, filepath.Join(dir, "pipe"))
+	for _, tc := range []struct{ secret, want, refused string }{
+		{"sk-marker", "sk-marker", ""},
+		{"{env.RESOLVE}", "sk-marker", ""},
+		{file("lines", "sk-marker \r\n\n"), "sk-marker", ""},
+		{file("marked", "\uFEFFsk-marker\n"), "sk-marker", ""},
+		{"Key " + file("part", "marker"), "Key marker", ""},
+		{file("blank", " \n"), "", "empty"},
+		{file("two", "sk-marker\nsk-marker"), "", "control character"},
+		{file("large", strings.Repeat("sk-marker", 2000)), "", "more than 16384 bytes"},
+		{"{file." + filepath.Join(dir, "none") + "}", "", "missing"},
+		{"{file." + dir + "}", "", "no regular file"},
+		{"{file." + filepath.Join(dir, "pipe") + "}", "", "no regular file"},
+		{"{env.RESOLVE_NOT}", "", "is not set"},
+		{"sk-marker{env.RESOLVE_NOT}", "", "not known"},
+	} {
+		got, err := resolve(&Key{Secret: tc.secret})
+		if got != tc.want || (err == nil) != (tc.refused == "") || err != nil && (!strings.Contains(err.Error(), tc.refused) || strings.Contains(err.Error(), "marker")) {
+			t.Errorf("%s: %q, %v", tc.secret, got, err)
 		}
 	}
-	if pools.current(defaultName) != p {
-		t.Error("what cannot be used made another pool")
-	}
-	return nil
 }
 
 // TestFollowSecretsUnderLoad: no request fails, or goes anywhere with half of a change, while secrets change.

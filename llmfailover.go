@@ -85,9 +85,10 @@ type Handler struct {
 	pool   atomic.Pointer[pool]
 	events *emitter // nil: no config runs
 
-	mu       sync.Mutex // of what follows: a followed secret may change while the handler ends
-	held     []factKey  // references to facts that this instance took
-	finished bool
+	retired atomic.Bool // the config is gone, though requests may still be under way
+
+	mu   sync.Mutex // of held, and of the ending: a followed secret may change meanwhile
+	held []factKey  // references to facts that this instance took
 }
 
 // Provider is one upstream base URL with its keys.
@@ -386,9 +387,8 @@ func (h *Handler) Cleanup() error {
 	left := pools.remove(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.finished = true
+	h.retired.Store(true)
 	if p := h.pool.Load(); p != nil {
-		p.retired.Store(true)
 		p.counters.retain(p, left)
 	}
 	err := giveBack(h.held)

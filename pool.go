@@ -21,7 +21,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,7 +43,7 @@ type pool struct {
 	providers   []*provider
 	credentials []*credential // all keys of all providers, in the order of the config
 	policy      policy
-	retired     atomic.Bool // its config is gone, though requests may still be under way
+	retired     *atomic.Bool // its config is gone, though requests may still be under way
 	selection   selection
 	random      func() float64 // from 0 to 1
 	clock       clock
@@ -112,7 +111,7 @@ func (b *builder) build(ctx caddy.Context) error {
 		}
 	}
 	b.pool.ready()
-	b.pool.events = b.handler.events
+	b.pool.events, b.pool.retired = b.handler.events, &b.handler.retired
 	return nil
 }
 
@@ -192,22 +191,6 @@ func (b *builder) addProvider(ctx caddy.Context, config *Provider) error {
 	return nil
 }
 
-// resolve returns a key's secret as it is now. No error shows any part of it.
-func resolve(k *Key) (string, error) {
-	value, err := caddy.NewReplacer().ReplaceOrErr(k.Secret, true, true)
-	switch {
-	case err == nil && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "", errors.New("its secret has a control character, which no header field can carry")
-	case err == nil && strings.TrimSpace(value) != "":
-		return value, nil
-	}
-	why := "the variable is not set, or the file is missing, unreadable or empty"
-	if !lonePlaceholder.MatchString(k.Secret) {
-		why = "it holds a placeholder that is not known, or is empty"
-	}
-	return "", fmt.Errorf("its secret cannot be had from %s: %s", shownSecret(k.Secret), why)
-}
-
 func (b *builder) newCredential(p *provider, k *Key, s *secret) *credential {
 	id := factKey{pool: b.pool.name, provider: p.name, key: k.Name}
 	c := &credential{
@@ -237,17 +220,6 @@ func (b *builder) accountOf(p *provider, k *Key, s *secret) *account {
 	a := &account{name: name, facts: acquire[accountFacts](id, &b.held)}
 	p.accounts = append(p.accounts, a)
 	return a
-}
-
-// lonePlaceholder is a secret that only says where it is.
-var lonePlaceholder = regexp.MustCompile(`^\{(env|file)\.[^{}]+\}$`)
-
-// shownSecret is what an error may show of a secret as it is configured.
-func shownSecret(configured string) string {
-	if lonePlaceholder.MatchString(configured) {
-		return configured
-	}
-	return "the config"
 }
 
 // The limits of the default transport. A silent upstream is found out by the timeouts; these find a dead one.
