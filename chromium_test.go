@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func TestStatusPageInChromium(t *testing.T) {
 	b := newBrowser(t)
 	a := newUpstream(t).on("k1", fails(402, "Insufficient Balance")).on("k2", limited("Retry-After", "100"))
 	s := serve(t, statusSite(a.URL, "", "k1", "k2", "k3"))
-	b.call("Page.navigate", fmt.Sprintf(`{"url":%q}`, s.url+"/status"))
+	b.call("Page.navigate", fmt.Sprintf(`{"url":%q}`, s.url+"/status?mine=1"))
 	const isLive = `document.readyState === "complete" && document.getElementById("live").textContent === "Live."`
 	b.wait(isLive)
 	b.wait(`document.title === "all keys free – LLM failover"`)
@@ -191,9 +192,18 @@ func TestStatusPageInChromium(t *testing.T) {
 		}
 	}
 
+	b.call("Emulation.setDeviceMetricsOverride", `{"width":360,"height":700,"deviceScaleFactor":1,"mobile":true}`)
+	if wide := b.eval(`document.querySelector("h2").textContent = "x".repeat(200), document.documentElement.scrollWidth`).Int(); wide > 360 {
+		t.Errorf("with a long name the page is %d wide", wide)
+	}
+	b.call("Emulation.clearDeviceMetricsOverride", `{}`)
+
 	s.reload(statusSite(a.URL, "", "k1", "k2", "k3", "k4"))
 	b.wait(`document.body.innerText.includes("default / k4")`)
 	b.wait(isLive)
+	if stream := s.url + "/status?mine=1&events=page"; !slices.Contains(b.asked, stream) {
+		t.Errorf("it did not ask for %s but for %q", stream, b.asked)
+	}
 	for _, url := range b.asked {
 		if !strings.HasPrefix(url, s.url+"/status") && url != "data:," {
 			t.Error("it asked for", url)
@@ -204,7 +214,7 @@ func TestStatusPageInChromium(t *testing.T) {
 	}
 
 	s.reload("respond gone") // an old page must say so
-	b.wait(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("Not live: ")`)
+	b.wait(`document.body.classList.contains("stale") && document.getElementById("live").textContent.match(/^Not live: no news since [-0-9]+ [:0-9]+ UTC/)`)
 	s.reload(statusSite(a.URL, "", "k1", "k2"))
 	b.wait(isLive + ` && !document.body.classList.contains("stale")`)
 

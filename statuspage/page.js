@@ -43,7 +43,9 @@ limitations under the License.
 	}
 
 	function watch() {
-		const source = new EventSource("?events=page");
+		const url = new URL(location); // with its own query, which a matcher may look at
+		url.searchParams.set("events", "page");
+		const source = new EventSource(url);
 		source.onmessage = (event) => {
 			const fresh = new DOMParser().parseFromString(JSON.parse(event.data).html, "text/html");
 			morph(document.getElementById("status"), fresh.getElementById("status"));
@@ -57,7 +59,7 @@ limitations under the License.
 	}
 
 	setInterval(() => {
-		if (Date.now() - heard > 5000) say("Not live: no news since " + new Date(heard).toLocaleTimeString() + ". Trying again.", true);
+		if (Date.now() - heard > 5000) say("Not live: no news since " + document.querySelector("#status time").textContent + " UTC. Trying again.", true);
 	}, 1000);
 	say("Connecting.", false);
 	watch();
