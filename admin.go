@@ -171,11 +171,13 @@ type (
 		BaseURL  string                 `json:"base_url"`
 		Status   string                 `json:"status"`
 		Halt     *benchView             `json:"halt,omitempty"`
+		Unproven *benchView             `json:"unproven,omitempty"` // its halt is over, but one request at a time probes it until a success
 		Accounts map[string]accountView `json:"accounts,omitempty"`
 		Keys     map[string]keyView     `json:"keys"`
 	}
 	accountView struct {
 		Halt     *benchView `json:"halt,omitempty"`
+		Unproven *benchView `json:"unproven,omitempty"`
 		Cooldown *benchView `json:"cooldown,omitempty"`
 	}
 	keyView struct {
@@ -244,12 +246,19 @@ func (p *provider) view(now time.Time) providerView {
 		BaseURL: p.base.Redacted(), Status: "available", Halt: b.view(now),
 		Accounts: make(map[string]accountView), Keys: make(map[string]keyView, len(p.keys)),
 	}
+	if b.ending(now) {
+		v.Unproven = b.show(now)
+	}
 	var soonest *benchView
 	allHalted := true
 	for _, a := range p.accounts {
 		b := a.facts.look()
 		shown := b.view(now)
 		switch {
+		case b.ending(now):
+			v.Accounts[a.name] = accountView{Unproven: b.show(now)}
+			allHalted = false
+			continue
 		case shown == nil:
 			allHalted = false
 			continue
