@@ -290,13 +290,10 @@ func (r *relay) plain(p *policy) error {
 	}
 }
 
-// maxTail is how much of the end of a large answer is searched for its usage.
-const maxTail = 1 << 10
-
-// lastOf returns the last bytes of what came so far.
+// lastOf returns the last bytes of what came so far, which may tell of its usage.
 func lastOf(tail, fresh []byte) []byte {
-	tail = append(tail, fresh[max(0, len(fresh)-maxTail):]...)
-	return tail[:copy(tail, tail[max(0, len(tail)-maxTail):])]
+	tail = append(tail, fresh[max(0, len(fresh)-dialect.MaxTail):]...)
+	return tail[:copy(tail, tail[max(0, len(tail)-dialect.MaxTail):])]
 }
 
 // copySize is how much of a large answer is read at once.

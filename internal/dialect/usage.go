@@ -66,15 +66,18 @@ func valueOf(b []byte, at int, name []byte) []byte {
 
 // Look looks for it in a JSON document: a body, or the data of an event.
 func (u *Usage) Look(d Dialect, document []byte) {
-	if !MayHaveUsage(d, document) || u.LookAtEnd(d, document) {
+	if u.LookAtEnd(d, document[max(0, len(document)-MaxTail):]) || !MayHaveUsage(d, document) {
 		return
 	}
 	for _, path := range usageFields[d].paths {
 		if object := gjson.GetBytes(document, path); object.IsObject() {
-			u.add(d, object)
+			u.add(d, []byte(object.Raw))
 		}
 	}
 }
+
+// MaxTail is how much of an answer's end is worth a look of its own, in bytes.
+const MaxTail = 1 << 10
 
 // LookAtEnd looks for it in the end of a JSON document, and reports whether it is there. Nearly always it is the last of its
 // name and at the top; then what is before it, which may be long, need not be read.
@@ -88,7 +91,7 @@ func (u *Usage) LookAtEnd(d Dialect, end []byte) bool {
 	if value == nil || depth(value) != 1 {
 		return false
 	}
-	u.add(d, gjson.ParseBytes(value))
+	u.add(d, value)
 	return true
 }
 
@@ -111,35 +114,24 @@ func depth(rest []byte) (closed int) {
 	return closed
 }
 
-func (u *Usage) add(d Dialect, object gjson.Result) {
+// add takes an object's figures; what follows the object does not matter.
+func (u *Usage) add(d Dialect, object []byte) {
 	fields := usageFields[d]
-	u.Input = max(u.Input, largest(object, fields.input))
-	u.Output = max(u.Output, sum(d, object, fields.output))
+	u.Input = max(u.Input, tokens(object, fields.input, false))
+	u.Output = max(u.Output, tokens(object, fields.output, d == Gemini)) // whose thoughts are told apart
 }
 
-// largest is the largest of some members.
-func largest(object gjson.Result, members []string) (n int64) {
+// tokens is the first figure that is there of several members, or the sum of all.
+func tokens(object []byte, members []string, all bool) (sum int64) {
 	for _, m := range members {
-		n = max(n, tokens(object, m))
+		n := gjson.GetBytes(object, m)
+		if n.Type != gjson.Number || !(n.Num >= 0 && n.Num <= mostTokens) {
+			continue
+		}
+		sum += int64(n.Num)
+		if !all {
+			break
+		}
 	}
-	return n
-}
-
-// sum is Gemini's output, whose thoughts are told apart; of other dialects' fields only one is there.
-func sum(d Dialect, object gjson.Result, members []string) (n int64) {
-	if d != Gemini {
-		return largest(object, members)
-	}
-	for _, m := range members {
-		n += tokens(object, m)
-	}
-	return n
-}
-
-func tokens(object gjson.Result, member string) int64 {
-	n := object.Get(member)
-	if n.Type != gjson.Number || !(n.Num >= 0 && n.Num <= mostTokens) {
-		return 0
-	}
-	return int64(n.Num)
+	return sum
 }
