@@ -126,6 +126,26 @@ func TestAdminErrors(t *testing.T) {
 	s.wantState("default.keys.k1.status", "available")
 }
 
+// TestAdminShowsUnproven: between the end of a halt and the success of a probe only one request at a time may pass, which
+// is not as good as available.
+func TestAdminShowsUnproven(t *testing.T) {
+	a := newUpstream(t).on("k1", fails(402, "Insufficient Balance"), ok)
+	gone := newUpstream(t)
+	gone.Close()
+	s := serve(t, "llm_failover {\nprovider gone "+gone.URL+" {\n"+keysOf("k3")+"}\nprovider default "+a.URL+" {\n"+keysOf("k1", "k2")+"}\n"+quick+"halt {\nbase 20ms\n}\n}")
+	s.post("/v1/chat/completions", chat("m")).want(200, "from-k2")
+	for _, what := range []string{"gone.", "default.accounts.k1."} {
+		path := "default.providers." + what
+		eventually(t, what+"halt is over", func() bool { return s.state(path+"halt") == "" })
+		if got := s.state(path + "unproven.reason"); got == "" || s.state(path+"unproven.since") == "" || s.state(path+"unproven.remaining_ms") != "0" {
+			t.Errorf("%sunproven is %s", what, s.state(path+"unproven"))
+		}
+	}
+	s.wantState("gone.status", "available", "default.keys.k1.status", "available")
+	eventually(t, "k1 serves", func() bool { return strings.Contains(s.post("/v1/chat/completions", chat("m")).want(200).body, "from-k1") })
+	s.wantState("default.accounts", "")
+}
+
 func TestAdminReset(t *testing.T) {
 	broken := func(t *testing.T) (*upstream, *server) {
 		a := newUpstream(t).on("k1", fails(500, "oops")).on("k2", fails(402, "Insufficient Balance")).on("k3", fails(401, "Incorrect API key provided"))
