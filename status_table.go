@@ -198,6 +198,10 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	add := func(state, colour string, b *benchView) {
 		all = append(all, barrierOf(state, colour, b))
 	}
+	onProbation := func(state, colour string, b *benchView) {
+		add(state, colour, b)
+		all[len(all)-1].untilWord = nextRequest
+	}
 	account := "account"
 	if k.Account != name {
 		account += " " + k.Account
@@ -210,12 +214,17 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	if paying.Halt != nil {
 		add(account+" halted", red, paying.Halt)
 	}
-	if k.Rejected != nil {
-		o := barrierOf("rejected", red, k.Rejected)
-		if k.Rejected.Remaining == 0 { // it is due for its re-check
-			o.untilWord = nextRequest
-		}
-		all = append(all, o)
+	if p.Unproven != nil {
+		onProbation("provider halted", yellow, p.Unproven)
+	}
+	if paying.Unproven != nil {
+		onProbation(account+" halted", yellow, paying.Unproven)
+	}
+	switch {
+	case k.Rejected != nil && k.Rejected.Remaining > 0:
+		add("rejected", red, k.Rejected)
+	case k.Rejected != nil: // it is due for its re-check
+		onProbation("rejected", red, k.Rejected)
 	}
 	if c := &k.Circuit; c.Since != nil && c.Until != nil {
 		o := barrier{state: c.State, colour: red, reason: string(c.Reason), since: *c.Since, until: *c.Until}
@@ -256,7 +265,7 @@ func benchedModels(models map[string]benchView) (shown []barrier) {
 // printable keeps a caller's word for a model from steering the terminal.
 func printable(word string) string {
 	const most = 40
-	clean := []rune(strings.Trim(fmt.Sprintf("%+q", word), `"`))
+	clean := []rune(strings.Trim(fmt.Sprintf("%q", word), `"`))
 	if len(clean) > most {
 		return string(clean[:most-1]) + "…"
 	}

@@ -90,6 +90,15 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 			"another account's halt", providerView{Accounts: map[string]accountView{"other": {Halt: b(BillingError, time.Minute)}}}, keyView{Status: "available"},
 			[]string{"available|-|-|-"},
 		},
+		{
+			"halts that are over but not proven to be",
+			providerView{Unproven: b(ProviderUnavailable, 0), Accounts: map[string]accountView{"k": {Unproven: b(BillingError, 0)}}}, keyView{Status: "available"},
+			[]string{"provider halted|provider_unavailable|02:59:00|the next request", "account halted|billing_error|02:59:00|the next request"},
+		},
+		{
+			"a model of another alphabet", providerView{}, keyView{Status: "available", Models: map[string]benchView{"модель": *b(ModelUnavailable, time.Minute)}},
+			[]string{"available|-|-|-", "model модель benched|model_unavailable|02:59:00|03:01:00 (1m)"},
+		},
 		{"a rejected key", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 10*time.Minute)}, []string{"rejected|auth_error|02:59:00|03:10:00 (10m)"}},
 		{
 			"a rejected key that is due", providerView{}, keyView{Status: "rejected", Rejected: b(AuthError, 0)},
