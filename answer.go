@@ -464,7 +464,7 @@ func (f *failover) brokenOff(x *exchange, r *relay, err error) error {
 	f.logBrokenOff(x, r)
 	if x.stream {
 		event := x.visit.secret.scrub(r.failing)
-		if len(event) == 0 {
+		if _, bare := unframed(event); len(event) == 0 || x.framing == eventStream && bare != nil { // which no client would see
 			refusal := refusal{status: http.StatusBadGateway, code: codeFailedMidStream, message: "the upstream's stream failed: " + f.verdict.Reason}
 			event = x.framing.write(&refusal, r.dialect)
 		}

@@ -46,8 +46,8 @@ var eventStream = &framing{
 		ev := sse.Parse(raw, nil)
 		if ev.Data == nil {
 			// Some servers put an error into a stream as a line of JSON, or (llama.cpp) under a field name of its own.
-			if data := unframed(raw); data != nil {
-				return data, d.Event("", data) & dialect.Failed
+			if name, data := unframed(raw); data != nil {
+				return data, d.Event(name, data) & dialect.Failed
 			}
 		}
 		return ev.Data, d.Event(ev.Name, ev.Data)
@@ -58,12 +58,15 @@ var eventStream = &framing{
 }
 
 // unframed returns the JSON that comes as a line of its own, or under llama.cpp's field name `error`.
-func unframed(raw []byte) []byte {
-	raw = bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(raw), []byte("error:")))
-	if len(raw) > 0 && raw[0] == '{' {
-		return raw
+func unframed(raw []byte) (name string, data []byte) {
+	raw = bytes.TrimSpace(raw)
+	if field, ok := bytes.CutPrefix(raw, []byte("error:")); ok {
+		name, raw = "error", bytes.TrimSpace(field)
 	}
-	return nil
+	if len(raw) > 0 && raw[0] == '{' {
+		return name, raw
+	}
+	return "", nil
 }
 
 // elements is a JSON array that comes bit by bit, as Gemini streams unless it is asked for alt=sse. Its end is the

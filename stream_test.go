@@ -120,6 +120,8 @@ func TestStreamsThatFailAfterContent(t *testing.T) {
 			{"half an event, then cut", []any{f.text("three")[:20], cut{}}, false, "server_error"},
 			{"silence", []any{hang{}}, false, "timeout"},
 			{"an error event", []any{f.failed, f.end}, true, "server_error"},
+			{"an error as bare JSON", []any{"{\n \"error\": {\"message\": \"oops\", \"type\": \"server_error\"}\n}\n\n", f.end}, false, "server_error"},
+			{"an error under a field of its own", []any{"error: {\"code\":500,\"message\":\"oops\",\"type\":\"server_error\"}\n\n", f.end}, false, "server_error"},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				a := newUpstream(t).on("k1", events(append([]any{f.begin, f.text("one"), f.text("two")}, tc.parts...)...))

@@ -48,7 +48,8 @@ func (d Dialect) notableLine(line []byte) bool {
 	if name, ok := bytes.CutPrefix(line, []byte("event:")); ok {
 		return d.notableWord(bytes.TrimPrefix(name, []byte(" ")))
 	}
-	return false
+	// Some servers put an error into a stream as JSON without a field, or under one of that name.
+	return bytes.HasPrefix(line, []byte("error:")) || d.notableData(line)
 }
 
 // notableData looks at the strings of one line of JSON: no string goes on in the next line. What generated text says
