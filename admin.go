@@ -99,8 +99,8 @@ func writeViews(w http.ResponseWriter, shown ...*pool) error {
 func adminAct(w http.ResponseWriter, r *http.Request, names []string, action string) error {
 	act, known := map[string]func([]*provider, []*credential, bool){
 		"reset":   resetAll,
-		"disable": func(_ []*provider, keys []*credential, _ bool) { setDisabled(keys, true) },
-		"enable":  func(_ []*provider, keys []*credential, _ bool) { setDisabled(keys, false) },
+		"disable": func(_ []*provider, keys []*credential, _ bool) { keys[0].operator.disable(time.Now()) },
+		"enable":  func(_ []*provider, keys []*credential, _ bool) { keys[0].operator.enable() },
 	}[action]
 	if !known || action != "reset" && len(names) != 3 || len(names) > 3 {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
@@ -148,12 +148,6 @@ func resetAll(providers []*provider, keys []*credential, oneKey bool) {
 	}
 }
 
-func setDisabled(keys []*credential, off bool) {
-	for _, c := range keys {
-		c.operator.disabled.Store(off)
-	}
-}
-
 func wrongMethod(r *http.Request, want string) error {
 	return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method %s is not allowed here; use %s", r.Method, want)}
 }
@@ -181,17 +175,18 @@ type (
 		Cooldown *benchView `json:"cooldown,omitempty"`
 	}
 	keyView struct {
-		Fingerprint string                  `json:"fingerprint"`
-		Account     string                  `json:"account"`
-		Status      string                  `json:"status"`
-		Circuit     circuitView             `json:"circuit"`
-		Cooldown    *benchView              `json:"cooldown,omitempty"`
-		Rejected    *benchView              `json:"rejected,omitempty"`
-		Models      map[string]benchView    `json:"models,omitempty"`
-		Headroom    map[string]headroomView `json:"headroom,omitempty"`
-		InFlight    int64                   `json:"in_flight"`
-		LastError   *errorView              `json:"last_error,omitempty"`
-		Totals      totalsView              `json:"totals"`
+		Fingerprint   string                  `json:"fingerprint"`
+		Account       string                  `json:"account"`
+		Status        string                  `json:"status"`
+		Circuit       circuitView             `json:"circuit"`
+		Cooldown      *benchView              `json:"cooldown,omitempty"`
+		Rejected      *benchView              `json:"rejected,omitempty"`
+		DisabledSince *time.Time              `json:"disabled_since,omitempty"`
+		Models        map[string]benchView    `json:"models,omitempty"`
+		Headroom      map[string]headroomView `json:"headroom,omitempty"`
+		InFlight      int64                   `json:"in_flight"`
+		LastError     *errorView              `json:"last_error,omitempty"`
+		Totals        totalsView              `json:"totals"`
 	}
 	benchView struct {
 		Reason    Class     `json:"reason"`
@@ -312,9 +307,10 @@ func (c *credential) view(now time.Time) keyView {
 	if e := k.lastError; e.class != "" {
 		v.LastError = &errorView{e.class, e.status, e.at.UTC()}
 	}
-	switch {
-	case c.operator.disabled.Load():
-		v.Status = "disabled"
+	switch since := c.operator.since.Load(); {
+	case since != 0:
+		at := time.Unix(0, since).UTC()
+		v.Status, v.DisabledSince = "disabled", &at
 	case k.rejected.reason != "":
 		v.Status, v.Rejected = "rejected", k.rejected.show(now)
 	case v.Circuit.State != circuitClosed:

@@ -142,7 +142,9 @@ func TestAdminShowsUnproven(t *testing.T) {
 		}
 	}
 	s.wantState("gone.status", "available", "default.keys.k1.status", "available")
-	eventually(t, "k1 serves", func() bool { return strings.Contains(s.post("/v1/chat/completions", chat("m")).want(200).body, "from-k1") })
+	eventually(t, "k1 serves", func() bool {
+		return strings.Contains(s.post("/v1/chat/completions", chat("m")).want(200).body, "from-k1")
+	})
 	s.wantState("default.accounts", "")
 }
 
@@ -181,12 +183,18 @@ func TestAdminDisable(t *testing.T) {
 	const k1 = "/llm_failover/default/default/k1/"
 	s.ask(http.MethodPost, k1+"disable").want(200).wantJSON("pools.default.providers.default.keys.k1.status", "disabled")
 	s.post("/v1/chat/completions", chat("m")).want(200, "from-k2")
+	since := s.state("default.providers.default.keys.k1.disabled_since")
+	if _, err := time.Parse(time.RFC3339, since); err != nil {
+		t.Error(err)
+	}
 	s.ask(http.MethodPost, k1+"reset").want(200) // does not enable
-	s.wantState("default.keys.k1.status", "disabled")
+	s.ask(http.MethodPost, k1+"disable").want(200)
+	s.wantState("default.keys.k1.status", "disabled", "default.keys.k1.disabled_since", since)
 	s.reload(site + "\nheader X-Changed 1")
-	s.wantState("default.keys.k1.status", "disabled")
+	s.wantState("default.keys.k1.status", "disabled", "default.keys.k1.disabled_since", since)
 	s.post("/v1/chat/completions", chat("m")).want(200, "from-k2")
 	s.ask(http.MethodPost, k1+"enable").want(200)
+	s.wantState("default.keys.k1.disabled_since", "")
 	s.post("/v1/chat/completions", chat("m")).want(200, "from-k1")
 }
 

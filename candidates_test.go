@@ -406,11 +406,11 @@ func TestRamp(t *testing.T) {
 					t.Errorf("after %v: %v, want %v", after, got, want)
 				}
 			}
-			p.credentials[1].operator.disabled.Store(true)
+			p.credentials[1].operator.disable(now)
 			if got := share(0); got != 1 {
 				t.Errorf("with no other key: %v", got)
 			}
-			p.credentials[1].operator.disabled.Store(false)
+			p.credentials[1].operator.enable()
 			p.policy.ramp = 0
 			if got := share(0); got != 1 {
 				t.Errorf("without a ramp: %v", got)

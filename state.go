@@ -103,7 +103,16 @@ func (p *providerFacts) forget() {
 }
 
 // operatorFacts is what an operator said of a key by name, whatever its secret.
-type operatorFacts struct{ disabled atomic.Bool }
+type operatorFacts struct {
+	since atomic.Int64 // when it was disabled, in Unix nanoseconds; 0: it is not
+}
+
+func (o *operatorFacts) disabled() bool { return o.since.Load() != 0 }
+
+// disable notes since when; who does it again changes nothing.
+func (o *operatorFacts) disable(now time.Time) { o.since.CompareAndSwap(0, now.UnixNano()) }
+
+func (o *operatorFacts) enable() { o.since.Store(0) }
 
 // Destruct implements caddy.Destructor.
 func (*operatorFacts) Destruct() error { return nil }

@@ -241,7 +241,7 @@ func barriersOf(p *providerView, name string, k *keyView) []barrier {
 	}
 	slices.SortStableFunc(all, func(a, b barrier) int { return b.ends().Compare(a.ends()) })
 	if k.Status == "disabled" {
-		all = slices.Insert(all, 0, barrier{state: "disabled", colour: dim, reason: "by an operator", untilWord: "it is enabled"})
+		all = slices.Insert(all, 0, barrier{state: "disabled", colour: dim, reason: "by an operator", since: orZero(k.DisabledSince), untilWord: "it is enabled"})
 	}
 	if len(all) == 0 {
 		all = append(all, barrier{state: cmp.Or(k.Status, "available"), colour: green})

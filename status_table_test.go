@@ -117,7 +117,7 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 			"a cooling account", providerView{Accounts: map[string]accountView{"team": {Cooldown: b(RateLimit, 48*time.Hour)}}}, keyView{Status: "cooling", Account: "team"},
 			[]string{"account team cooling|rate_limit|02:59:00|2026-05-03 03:00:00 (48h)"},
 		},
-		{"a disabled key", providerView{}, keyView{Status: "disabled"}, []string{"disabled|by an operator|-|it is enabled"}},
+		{"a disabled key", providerView{}, keyView{Status: "disabled", DisabledSince: &earlier}, []string{"disabled|by an operator|02:59:00|it is enabled"}},
 		{
 			"a model", providerView{}, keyView{Status: "available", Models: map[string]benchView{"big": *b(ModelUnavailable, time.Minute)}},
 			[]string{"available|-|-|-", "model big benched|model_unavailable|02:59:00|03:01:00 (1m)"},

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -97,6 +98,17 @@ func (p *pool) key(name string) *credential {
 		}
 	}
 	panic("no key " + name)
+}
+
+// setDisabled does what an operator may.
+func setDisabled(keys []*credential, off bool) {
+	for _, c := range keys {
+		if off {
+			c.operator.disable(time.Now())
+		} else {
+			c.operator.enable()
+		}
+	}
 }
 
 // limitsOf is for tests that read requests outside of a pool.
