@@ -408,7 +408,7 @@ func (f *failover) deliver(x *exchange) error {
 	if x.whole && !x.stream {
 		x.visit.settle()
 		var used dialect.Usage
-		if isJSONType(x.response.Header) || f.in.route.Generates {
+		if f.counts(x) {
 			used.Look(f.in.route.Dialect, x.held.data)
 		}
 		x.used(f.in.model, used)
@@ -422,7 +422,7 @@ func (f *failover) deliver(x *exchange) error {
 	}
 	r := relay{
 		x: x, w: f.w, flusher: http.NewResponseController(f.w),
-		dialect: f.in.route.Dialect, judged: f.in.route.Generates, idleContent: f.pool.policy.idleContent,
+		dialect: f.in.route.Dialect, judged: f.in.route.Generates, counted: f.counts(x), idleContent: f.pool.policy.idleContent,
 	}
 	defer func() { x.used(f.in.model, r.usage) }()
 	// From here on a failure is a new one, also of a key that has just proved itself.
@@ -449,6 +449,12 @@ func (f *failover) deliver(x *exchange) error {
 		panic(http.ErrAbortHandler)
 	}
 	return f.brokenOff(x, &r, err)
+}
+
+// counts reports whether what an answer says of tokens was used by this request: who only asks for the state of a run or a
+// response is told its usage each time.
+func (f *failover) counts(x *exchange) bool {
+	return f.in.Method == http.MethodPost && (x.stream || f.in.route.Generates || isJSONType(x.response.Header))
 }
 
 // brokenOff ends an answer that failed after its first content: the dialect's error event, then a cut transfer.

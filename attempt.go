@@ -282,6 +282,7 @@ type limitError struct {
 	after time.Duration
 }
 
+// Error names the limit.
 func (e *limitError) Error() string {
 	if e.limit == limitDeadline {
 		return "the request's deadline"

@@ -80,7 +80,7 @@ func TestWatchdog(t *testing.T) {
 					t.Errorf("%v after %v", cause, time.Since(begun))
 				case tc.bites == 0:
 				case !errors.As(cause, &l) || l.limit != tc.limit || !l.Timeout() || time.Since(begun) > tc.bites || tc.bites > time.Nanosecond && time.Since(begun) < tc.bites:
-					t.Errorf("%v after %v, want %s after %v", cause, time.Since(begun), limitNames[tc.limit], tc.bites)
+					t.Errorf("%v after %v, want %s after %v", cause, time.Since(begun), &limitError{tc.limit, tc.bites}, tc.bites)
 				}
 				d.stop()
 			})

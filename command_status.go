@@ -283,10 +283,11 @@ func (a *adminClient) ask(method, path string) ([]byte, error) {
 		Error string                     `json:"error"`
 		Pools map[string]json.RawMessage `json:"pools"`
 	}
+	if len(answer) > adminAnswer {
+		return nil, fmt.Errorf("the answer from %s is larger than %d bytes", a.address, adminAnswer)
+	}
 	bad := json.Unmarshal(answer, &said)
 	switch {
-	case len(answer) > adminAnswer:
-		return nil, fmt.Errorf("the answer from %s is larger than %d bytes", a.address, adminAnswer)
 	case res.StatusCode == http.StatusOK && bad == nil && said.Pools != nil:
 		return answer, nil
 	case res.StatusCode >= 400 && bad == nil && said.Error != "":

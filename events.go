@@ -16,6 +16,8 @@ package llmfailover
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +66,7 @@ const maxEarly = 64
 type emitter struct {
 	ctx     caddy.Context
 	app     *caddyevents.App
+	onStart func()
 	started atomic.Bool
 	mu      sync.Mutex
 	early   []earlyEvent
@@ -74,30 +77,48 @@ type earlyEvent struct {
 	data map[string]any
 }
 
-// newEmitter returns nil where no events app is: no config runs then, but a test or a simulation.
-func newEmitter(ctx caddy.Context) (*emitter, error) {
+// newEmitter returns nil where no events app is: no config runs then, but a test or a simulation. When the config has
+// started onStart is called.
+func newEmitter(ctx caddy.Context, onStart func()) (*emitter, error) {
 	app, err := ctx.AppIfConfigured("events")
-	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // a nil emitter is silent
+	if errors.Is(err, caddy.ErrNotConfigured) {
+		return nil, nil //nolint:nilnil // a nil emitter is silent
 	}
-	e := &emitter{ctx: ctx, app: app.(*caddyevents.App)}
-	return e, e.app.On("started", startHandler{e})
+	if err != nil {
+		return nil, err
+	}
+	events, ok := app.(*caddyevents.App)
+	if !ok {
+		return nil, fmt.Errorf("the events app is a %T", app)
+	}
+	e := &emitter{ctx: ctx, app: events, onStart: onStart}
+	return e, events.On("started", startHandler{e})
 }
 
 // startHandler hears that all apps of a config have started.
 type startHandler struct{ *emitter }
 
-// Handle implements caddyevents.Handler.
+// Handle implements caddyevents.Handler. The load of the config waits for it, and so for the event handlers that hear of
+// what has been kept.
 func (h startHandler) Handle(context.Context, caddy.Event) error {
-	h.mu.Lock()
-	early := h.early
-	h.early = nil
-	h.started.Store(true)
-	h.mu.Unlock()
-	for _, e := range early {
-		h.send(e.name, e.data)
+	for h.start() {
 	}
+	h.onStart()
 	return nil
+}
+
+// start sends what has been kept, in order, and reports whether there was anything; if not, events are sent at once from
+// now on.
+func (e *emitter) start() (more bool) {
+	e.mu.Lock()
+	early := e.early
+	e.early = nil
+	e.started.Store(len(early) == 0)
+	e.mu.Unlock()
+	for _, kept := range early {
+		e.send(kept.name, kept.data)
+	}
+	return len(early) > 0
 }
 
 // running reports whether the config has started.

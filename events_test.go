@@ -208,47 +208,60 @@ func TestWhileAConfigIsLoaded(t *testing.T) {
 			if err := s.load(site("k1", "k3")); (err != nil) != fails {
 				t.Fatal(err)
 			}
-			new, old := "k3", "k2"
+			there, gone := "k3", "k2"
 			if fails {
-				new, old = old, new
+				there, gone = gone, there
 			}
-			if series("k1") != 1 || series(new) != 1 || series(old) != 0 {
-				t.Errorf("metrics tell of k1 %v, %s %v, %s %v", series("k1"), new, series(new), old, series(old))
+			if series("k1") != 1 || series(there) != 1 || series(gone) != 0 {
+				t.Errorf("metrics tell of k1 %v, %s %v, %s %v", series("k1"), there, series(there), gone, series(gone))
 			}
 			if got := metric(s.scrape(), "attempts_total", "pool", name, "key", "k1"); got != 2 {
 				t.Errorf("%v attempts of k1", got)
 			}
 			if families := s.scrape()["llm_failover_attempts_total"].GetMetric(); slices.ContainsFunc(families, func(m *dto.Metric) bool {
-				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "key" && l.GetValue() == old })
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "key" && l.GetValue() == gone })
 			}) {
-				t.Errorf("there are still series of %s", old)
+				t.Errorf("there are still series of %s", gone)
 			}
 		})
 	}
 }
 
-// TestEventsBeforeTheStart: what happens before the events app has its subscriptions is told after it, and a handler
-// that panics costs nobody anything.
+// TestSeriesOfARefusedHandler: a handler that is refused half-way leaves no series behind.
+func TestSeriesOfARefusedHandler(t *testing.T) {
+	a := newUpstream(t)
+	site := func(more string) string {
+		return "llm_failover {\npool refused\nprovider a " + a.URL + " {\n" + keysOf("k1") + "}\n" + more + "}"
+	}
+	s := serve(t, site(""))
+	before := series(s.scrape())
+	if s.load(site("provider other "+a.URL+" {\nkeys {\nghost {env.SECRET_K2}\nnone {env.NOT_SET}\n}\n}\n")) == nil {
+		t.Fatal("it was loaded")
+	}
+	if got := series(s.scrape()); got != before {
+		t.Errorf("%d series, %d before", got, before)
+	}
+}
+
+// TestEventsBeforeTheStart: what happens before a config has started, and so the events app has its subscriptions, is told
+// after it, in order. A handler that panics costs nobody anything.
 func TestEventsBeforeTheStart(t *testing.T) {
-	serve(t, "respond hello")
-	ctx := caddy.ActiveContext()
-	app, err := ctx.AppIfConfigured("events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &emitter{ctx: ctx, app: app.(*caddyevents.App)}
 	forgetEvents()
-	for range 2 * maxEarly {
-		e.emit(eventHalted, map[string]any{"target": "key", "key": "early"})
+	meanwhile := func() error {
+		for n := range 2 * maxEarly {
+			pools.current(defaultName).events.emit(eventHalted, map[string]any{"target": "early", "key": n})
+		}
+		wantEvents(t)
+		return nil
 	}
-	wantEvents(t)
-	if e.running() {
-		t.Error("it runs")
+	provisioning.Store(&meanwhile)
+	serve(t, "route {\nllm_failover https://llm.example {\n"+keysOf("k1")+"}\nllm_failover_test_provision\n}")
+	var want []string
+	for n := range maxEarly {
+		want = append(want, fmt.Sprint("halted early ", n))
 	}
-	if err := (startHandler{e}).Handle(ctx, caddy.Event{}); err != nil || !e.running() {
-		t.Error("it does not run", err)
-	}
-	wantEvents(t, slices.Repeat([]string{"halted key early"}, maxEarly)...)
+	wantEvents(t, want...)
+	e := pools.current(defaultName).events
 	e.emit(eventHalted, map[string]any{"target": "key", "key": "late"})
 	wantEvents(t, "halted key late")
 	e.emit(eventHalted, map[string]any{"panics": true})

@@ -27,7 +27,8 @@ type framing struct {
 	mayEnd func(b []byte) bool
 	// next is the length of the first whole event, last that of all whole ones; 0 if there is none.
 	next, last func(b []byte) int
-	// read returns what an event says, and what that means.
+	// data is what an event says, read that and what it means.
+	data func(raw []byte) []byte
 	read func(d dialect.Dialect, raw []byte) (data []byte, signal dialect.Signal)
 	// notable reports whether whole events may mean anything but content.
 	notable func(d dialect.Dialect, events []byte) bool
@@ -42,6 +43,7 @@ var eventStream = &framing{
 	mayEnd: func(b []byte) bool { return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0 },
 	next:   sse.Next,
 	last:   sse.Last,
+	data:   func(raw []byte) []byte { return sse.Parse(raw, nil).Data },
 	read: func(d dialect.Dialect, raw []byte) ([]byte, dialect.Signal) {
 		ev := sse.Parse(raw, nil)
 		if ev.Data == nil {
@@ -80,6 +82,7 @@ var elements = &framing{
 		}
 		return n
 	},
+	data: dialect.Element,
 	read: func(d dialect.Dialect, raw []byte) ([]byte, dialect.Signal) {
 		data := dialect.Element(raw)
 		if len(data) == 0 {

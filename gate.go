@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +45,6 @@ var errQueueFull = errors.New("the pool's limit of requests under way is reached
 // must leave.
 func (g *gate) enter(ctx context.Context, c clock, limits gateLimits) error {
 	g.mu.Lock()
-	g.admit(limits) // the limit may have grown
 	if g.inside < limits.inside {
 		g.inside++
 		g.mu.Unlock()
@@ -95,6 +95,16 @@ func (g *gate) leave(limits gateLimits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--
+	g.admit(limits)
+}
+
+// change lets in whom new limits have room for.
+func (g *gate) change(limits gateLimits) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if limits.inside == 0 { // no limit any more
+		limits.inside = math.MaxInt
+	}
 	g.admit(limits)
 }
 

@@ -140,11 +140,14 @@ func TestGateTakesNewLimits(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := g.enter(t.Context(), machineClock{}, gateLimits{inside: 100}); err != nil { // nobody need wait any more
-			t.Error(err)
+		g.change(gateLimits{inside: 2})
+		synctest.Wait()
+		if inside, queued := g.counts(); inside != 2 || queued != 2 {
+			t.Errorf("%d inside, %d waiting", inside, queued)
 		}
+		g.change(gateLimits{}) // no limit, and nobody need wait any more
 		wg.Wait()
-		for range 5 {
+		for range 4 {
 			g.leave(gateLimits{inside: 1})
 		}
 		if g.inside != 0 {

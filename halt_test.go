@@ -143,7 +143,7 @@ func TestRestNeverShortens(t *testing.T) {
 	}
 }
 
-// TestHaltFreesTheProbe: whoever probed before a halt began anew does not hold back the next probe.
+// TestRestLeavesAHaltOne: a limit may make it longer, but says nothing about what halted it.
 func TestRestLeavesAHaltOne(t *testing.T) {
 	p := newHaltPlay()
 	p.halt(BillingError, 0)
@@ -159,6 +159,7 @@ func TestRestLeavesAHaltOne(t *testing.T) {
 	}
 }
 
+// TestHaltFreesTheProbe: whoever probed before a halt began anew does not hold back the next probe.
 func TestHaltFreesTheProbe(t *testing.T) {
 	p := newHaltPlay()
 	p.halt(BillingError, 0)

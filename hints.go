@@ -105,12 +105,11 @@ func (h *Handler) hintRetry(hints *hintList, pol *policy) {
 	if len(beyond) > 0 {
 		hints.say("retry: same_key %s: longer than %s %v, so never waited", strings.Join(beyond, " "), what, limit)
 	}
-	backoff := max(r.Backoff, r.BackoffCap) // it is not above its cap
 	switch {
 	case r.Backoff > 0 && min(pol.backoff, pol.maxWait) > pol.window:
 		hints.say("retry: backoff %v is longer than the window %v, so no retry that costs a wait is made", min(pol.backoff, pol.maxWait), pol.window)
-	case time.Duration(backoff) > pol.maxWait:
-		hints.say("retry: backoff %v is cut to max_wait %v", time.Duration(backoff), pol.maxWait)
+	case time.Duration(r.Backoff) > pol.maxWait:
+		hints.say("retry: backoff %v is cut to max_wait %v", pol.backoff, pol.maxWait)
 	}
 	if time.Duration(r.MaxWait) > pol.window {
 		hints.say("retry: max_wait %v is longer than the window %v, in which attempts may start", pol.maxWait, pol.window)

@@ -358,7 +358,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.events, err = newEmitter(ctx); err != nil {
+	if h.events, err = newEmitter(ctx, h.started); err != nil {
 		return err
 	}
 	b := &builder{handler: h, secret: resolve}
@@ -381,16 +381,22 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
+// started lets in those who wait for a limit that this config has raised.
+func (h *Handler) started() {
+	p := h.pool.Load()
+	p.gate.change(p.policy.gate)
+}
+
 // Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
 // keep what they use.
 func (h *Handler) Cleanup() error {
 	left := pools.remove(h)
+	if p := h.pool.Load(); p != nil {
+		p.counters.retain(h, left)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired.Store(true)
-	if p := h.pool.Load(); p != nil {
-		p.counters.retain(p, left)
-	}
 	err := giveBack(h.held)
 	h.held = nil
 	return err

@@ -240,24 +240,25 @@ func (p *pool) collect(ch chan<- prometheus.Metric) {
 // named is what some series of a pool are about.
 type named struct{ provider, label, name string }
 
-// names are all keys and models that a pool's config names.
-func (p *pool) names() (all []named) {
-	for _, pr := range p.providers {
-		for _, c := range pr.keys {
-			all = append(all, named{pr.name, labelKey, c.name})
+// names are all keys and models that a handler's config names.
+func (h *Handler) names() (all []named) {
+	for _, p := range h.Providers {
+		for _, k := range p.Keys {
+			all = append(all, named{p.Name, labelKey, k.Name})
 		}
-		for _, m := range append(slices.Clone(pr.config.Models), Model{}) {
-			all = append(all, named{pr.name, labelModel, m.Asked})
+		for _, m := range append(slices.Clone(p.Models), Model{}) {
+			all = append(all, named{p.Name, labelModel, m.Asked})
 		}
 	}
 	return all
 }
 
-// retain forgets the series about what a pool's config named that none of those left of its name does.
-func (c *counters) retain(gone *pool, left []*pool) {
+// retain forgets the series about what a handler's config named that none of those left of its pool does. A call that is
+// still under way may bring some back, which end with the pool.
+func (c *counters) retain(gone *Handler, left []*Handler) {
 	var kept []named
-	for _, p := range left {
-		kept = append(kept, p.names()...)
+	for _, h := range left {
+		kept = append(kept, h.names()...)
 	}
 	for _, n := range gone.names() {
 		if slices.Contains(kept, n) {

@@ -16,7 +16,6 @@ package llmfailover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -257,10 +256,23 @@ func TestMetricsOfTokens(t *testing.T) {
 	}
 }
 
+// TestMetricsOfPolling: who asks for the state of a run is told its usage each time, and uses nothing.
+func TestMetricsOfPolling(t *testing.T) {
+	a := newUpstream(t).on("k1", says(200, `{"id":"run_1","object":"thread.run","usage":{"prompt_tokens":100,"completion_tokens":3}}`))
+	s := serve(t, metricsPool(t, a.URL, ""))
+	for range 3 {
+		s.do(s.client, s.request(http.MethodGet, "/v1/threads/t/runs/run_1", nil)).want(200)
+	}
+	eventually(t, "all have ended", func() bool { return metric(s.scrape(), "requests_total", "outcome", "ok") == 3 })
+	if got := metric(s.scrape(), "tokens_total"); got != 0 {
+		t.Errorf("%v tokens", got)
+	}
+}
+
 // TestMetricsOfWhoDoesNotWait: only what was waited counts.
 func TestMetricsOfWhoDoesNotWait(t *testing.T) {
-	a := newUpstream(t).on("k1", limited("Retry-After", "4"))
-	s := serve(t, "llm_failover "+a.URL+" {\npool who-does-not-wait\n"+keysOf("k1")+"retry {\nsame_key off\n}\n}")
+	a := newUpstream(t).on("k1", limited("Retry-After", "60"))
+	s := serve(t, "llm_failover "+a.URL+" {\npool who-does-not-wait\n"+keysOf("k1")+"retry {\nsame_key off\nmax_wait 2m\nwindow 3m\n}\n}")
 	s.post("/v1/chat/completions", chat("m")).want(429)
 	began := time.Now()
 	ctx, leave := context.WithCancel(context.Background())
@@ -348,7 +360,7 @@ func TestMetricsRegisterOnce(t *testing.T) {
 	serve(t, metricsPool(t, a.URL, "")).post("/v1/chat/completions", chat("m")).want(200)
 	registry := prometheus.NewPedanticRegistry()
 	for range 2 {
-		if err := registry.Register(collector{}); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		if err := registerMetrics(registry); err != nil {
 			t.Error(err)
 		}
 	}

@@ -111,13 +111,12 @@ func (b *builder) build(ctx caddy.Context) error {
 		}
 	}
 	b.pool.ready()
-	b.pool.events, b.pool.retired = b.handler.events, &b.handler.retired
 	return nil
 }
 
 func (b *builder) newPool(logger *zap.Logger) *pool {
 	h := b.handler
-	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger}
+	p := &pool{name: h.Pool, policy: newPolicy(h), random: rand.Float64, clock: machineClock{}, logger: logger, events: h.events, retired: &h.retired}
 	p.poolFacts = acquire[poolFacts](factKey{pool: h.Pool}, &b.held)
 	p.once.Do(func() { p.poolFacts.counters = newCounters(h.Pool) })
 	p.bodies = bodyLimits{one: p.policy.maxHeldBody, all: p.policy.maxHeldBodies, held: &p.heldBytes}

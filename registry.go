@@ -53,8 +53,8 @@ func (r *poolRegistry) add(h *Handler, config *prometheus.Registry, text []byte)
 	return nil
 }
 
-// remove forgets h, and returns the pools that are left of its name.
-func (r *poolRegistry) remove(h *Handler) (left []*pool) {
+// remove forgets h, and returns the handlers that are left of its name.
+func (r *poolRegistry) remove(h *Handler) (left []*Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlers[h.Pool] = slices.DeleteFunc(r.handlers[h.Pool], func(o registered) bool { return o.handler == h })
@@ -62,7 +62,7 @@ func (r *poolRegistry) remove(h *Handler) (left []*pool) {
 		delete(r.handlers, h.Pool)
 	}
 	for _, o := range r.handlers[h.Pool] {
-		left = append(left, o.handler.pool.Load())
+		left = append(left, o.handler)
 	}
 	return left
 }

@@ -50,6 +50,11 @@ func resolve(k *Key) (string, error) {
 		case info.Size() > maxSecretFile:
 			return "", cannot(fmt.Sprintf("the file has more than %d bytes", maxSecretFile))
 		}
+		file, err := os.Open(found[1]) // Caddy would log each time that it cannot, which is each second
+		if err != nil {
+			return "", cannot("the file is missing or unreadable")
+		}
+		file.Close()
 	}
 	value, err := caddy.NewReplacer().ReplaceOrErr(k.Secret, true, true)
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\uFEFF"))
@@ -59,7 +64,7 @@ func resolve(k *Key) (string, error) {
 	case err == nil && value != "":
 		return value, nil
 	case lonePlaceholder.MatchString(k.Secret):
-		return "", cannot("the variable is not set, or the file is unreadable or empty")
+		return "", cannot("the variable is not set, or the file is empty")
 	}
 	return "", cannot("it holds a placeholder that is not known, or is empty")
 }

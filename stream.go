@@ -43,6 +43,7 @@ type relay struct {
 	flusher  *http.ResponseController
 	dialect  dialect.Dialect
 	judged   bool // the path generates: its streams have endings and errors
+	counted  bool // what it says of tokens counts
 	finished bool // the last that went to the caller was a finish reason: the answer is evidently complete
 	blind    bool // an event too large to be looked into went by: the ending may have been in it
 	failing  []byte
@@ -227,7 +228,7 @@ func (r *relay) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if dialect.MayHaveUsage(r.dialect, b) {
+	if r.counted && dialect.MayHaveUsage(r.dialect, b) {
 		r.lookForUsage(b)
 	}
 	b = r.x.visit.secret.scrub(b)
@@ -249,8 +250,7 @@ func (r *relay) lookForUsage(b []byte) {
 		if size == 0 {
 			size = len(b) // the last, without a blank line after it
 		}
-		data, _ := r.x.framing.read(r.dialect, b[:size])
-		r.usage.Look(r.dialect, data)
+		r.usage.Look(r.dialect, r.x.framing.data(b[:size]))
 		b = b[size:]
 	}
 }
@@ -263,7 +263,7 @@ func (r *relay) plain(p *policy) error {
 	for {
 		if len(buf.data) > 0 {
 			r.bytes += len(buf.data)
-			if isJSONType(r.x.response.Header) {
+			if r.counted {
 				tail = lastOf(tail, buf.data)
 			}
 			if _, err := r.w.Write(r.x.visit.secret.mask(buf.data)); err != nil {

@@ -242,7 +242,9 @@ func (f *failover) openTunnel(x *exchange) error {
 	caller, err := f.switchProtocols()
 	if err != nil {
 		f.outcome = outcomeFailed
-		f.log(zapcore.ErrorLevel, "the caller's connection cannot be upgraded", "", err.Error())
+		x.traced.judged(Verdict{Class: Unknown, Scope: ScopeNone, Reason: "the caller's connection cannot be upgraded"}, x.status())
+		f.pool.logger.Error("the caller's connection cannot be upgraded", zap.String("pool", f.pool.name),
+			zap.String("provider", f.visit.provider.name), zap.String("key", f.visit.name), zap.Int("attempt", f.trace.attempts), zap.Error(err))
 		panic(http.ErrAbortHandler) // the answer has begun
 	}
 	t := &tunnel{caller: caller, upstream: x.response.Body.(io.ReadWriteCloser), events: make(chan tunnelEvent, 4)}
