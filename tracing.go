@@ -15,6 +15,7 @@
 package llmfailover
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -36,6 +37,12 @@ var operations = map[dialect.Dialect]string{
 	dialect.Chat: "chat", dialect.Responses: "chat", dialect.Messages: "chat", dialect.Gemini: "generate_content",
 }
 
+// providerNames are the conventions' names of vendors that have another one here
+// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/#gen-ai-provider-name).
+var providerNames = map[string]string{
+	"azure": "azure.ai.openai", "bedrock": "aws.bedrock", "gemini": "gcp.gemini", "mistral": "mistral_ai", "vertex": "gcp.vertex_ai", "xai": "x_ai",
+}
+
 // attemptSpan is the client span of an attempt, under the one that Caddy's tracing handler began. It is nil where that traces
 // nothing, and then does nothing.
 type attemptSpan struct{ oteltrace.Span }
@@ -46,26 +53,36 @@ func beginSpan(ctx context.Context, in *inbound, v *visit, n int) (context.Conte
 	if !parent.IsRecording() {
 		return ctx, nil
 	}
-	operation := operations[in.route.Dialect]
-	if !in.route.Generates {
-		operation = in.Method
-	}
-	name := operation
+	operation := operationOf(in)
+	name := cmp.Or(operation, in.Method)
 	model := shownModel(v.model)
 	if model != "" {
 		name += " " + model
 	}
 	ctx, s := parent.TracerProvider().Tracer(scopeName).Start(ctx, name, oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithAttributes(
-		attribute.String("gen_ai.operation.name", operation),
 		attribute.String("gen_ai.request.model", model),
-		attribute.String("gen_ai.provider.name", v.provider.vendor),
+		attribute.String("gen_ai.provider.name", cmp.Or(providerNames[v.provider.vendor], v.provider.vendor)),
 		attribute.String("server.address", v.provider.base.Hostname()),
 		attribute.String("llm_failover.pool", v.provider.pool.name),
 		attribute.String("llm_failover.provider", v.provider.name),
 		attribute.String("llm_failover.key", v.name),
 		attribute.Int("llm_failover.attempt", n),
 	))
+	if operation != "" {
+		s.SetAttributes(attribute.String("gen_ai.operation.name", operation))
+	}
 	return ctx, &attemptSpan{s}
+}
+
+// operationOf is what a request asks for, if the conventions have a name for it.
+func operationOf(in *inbound) string {
+	switch path := in.URL.Path; {
+	case in.route.Generates:
+		return operations[in.route.Dialect]
+	case strings.HasSuffix(path, "/embeddings"), strings.HasSuffix(path, ":embedContent"), strings.HasSuffix(path, ":batchEmbedContents"):
+		return "embeddings"
+	}
+	return ""
 }
 
 // shownModel is a model's name as exporters can take it: one that is no UTF-8 would spoil whole batches of spans, callers

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,6 +116,36 @@ func TestTracingOfStreams(t *testing.T) {
 	spans = traced(t, p, "/v1/chat/completions", chat("gpt-x", streaming), true)
 	if of := attributesOf(spans[0]); of["gen_ai.usage.input_tokens"].AsInt64() != 3 || of["gen_ai.usage.output_tokens"].AsInt64() != 4 {
 		t.Errorf("%v", of)
+	}
+}
+
+// TestTracingNamesProviders: the conventions' names are for vendors that are known here.
+func TestTracingNamesProviders(t *testing.T) {
+	for vendor := range providerNames {
+		if !slices.Contains(Vendors, vendor) {
+			t.Errorf("there is no vendor %q", vendor)
+		}
+	}
+	a := newUpstream(t)
+	p := tracedPool(t, a)
+	p.providers[0].vendor = "gemini"
+	spans := traced(t, p, "/v1/chat/completions", chat("m"), true)
+	if got := attributesOf(spans[0])["gen_ai.provider.name"].AsString(); got != "gcp.gemini" {
+		t.Errorf("it is called %s", got)
+	}
+}
+
+// TestTracingNamesOperations: where the conventions have no name for one the span is called by the method.
+func TestTracingNamesOperations(t *testing.T) {
+	a := newUpstream(t).on("k1", says(200, `{"object":"list","data":[]}`))
+	p := tracedPool(t, a)
+	for path, want := range map[string][2]string{
+		"/v1/chat/completions": {"chat", "chat m"}, "/v1/embeddings": {"embeddings", "embeddings m"}, "/v1/rerank": {"", "POST m"},
+	} {
+		s := traced(t, p, path, chat("m"), true)[0]
+		if got := attributesOf(s)["gen_ai.operation.name"].AsString(); got != want[0] || s.Name() != want[1] {
+			t.Errorf("%s: %q, %q", path, got, s.Name())
+		}
 	}
 }
 
