@@ -99,8 +99,8 @@ func writeViews(w http.ResponseWriter, shown ...*pool) error {
 func adminAct(w http.ResponseWriter, r *http.Request, names []string, action string) error {
 	act, known := map[string]func([]*provider, []*credential, bool){
 		"reset":   resetAll,
-		"disable": func(_ []*provider, keys []*credential, _ bool) { keys[0].operator.disable(time.Now()) },
-		"enable":  func(_ []*provider, keys []*credential, _ bool) { keys[0].operator.enable() },
+		"disable": func(_ []*provider, keys []*credential, _ bool) { keys[0].named.disable(time.Now()) },
+		"enable":  func(_ []*provider, keys []*credential, _ bool) { keys[0].named.enable() },
 	}[action]
 	if !known || action != "reset" && len(names) != 3 || len(names) > 3 {
 		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf(
@@ -307,7 +307,7 @@ func (c *credential) view(now time.Time) keyView {
 	if e := k.lastError; e.class != "" {
 		v.LastError = &errorView{e.class, e.status, e.at.UTC()}
 	}
-	switch since := c.operator.since.Load(); {
+	switch since := c.named.since.Load(); {
 	case since != 0:
 		at := time.Unix(0, since).UTC()
 		v.Status, v.DisabledSince = "disabled", &at

@@ -249,7 +249,7 @@ func (c *credential) claim(v *visit, now time.Time) standing {
 // look says whether the key may be asked for the model, and else names what stands in the way longest. What a visit
 // (if there is one) caused itself does not stand in its own way. Where nothing is known it takes no lock.
 func (c *credential) look(model string, v *visit, now time.Time) standing {
-	if c.operator.disabled() {
+	if c.named.disabled() {
 		return standing{obstacle: disabled}
 	}
 	st := standing{}

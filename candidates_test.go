@@ -406,11 +406,11 @@ func TestRamp(t *testing.T) {
 					t.Errorf("after %v: %v, want %v", after, got, want)
 				}
 			}
-			p.credentials[1].operator.disable(now)
+			p.credentials[1].named.disable(now)
 			if got := share(0); got != 1 {
 				t.Errorf("with no other key: %v", got)
 			}
-			p.credentials[1].operator.enable()
+			p.credentials[1].named.enable()
 			p.policy.ramp = 0
 			if got := share(0); got != 1 {
 				t.Errorf("without a ramp: %v", got)

@@ -401,10 +401,10 @@ func runGateway(w io.Writer, g *gateway) error {
 	if caddy.DefaultAdminListen == adminOff {
 		return errors.New("the environment variable CADDY_ADMIN is off, but it is for an address; a gateway without the admin API takes a Caddyfile")
 	}
-	if err := checkFree(listen, "choose another address with --listen"); err != nil {
-		return err
-	}
-	if err := checkFree(caddy.DefaultAdminListen, "that is for the admin API; choose another address with the environment variable CADDY_ADMIN"); err != nil {
+	if err := checkFree(
+		wanted{listen, "choose another address with --listen"},
+		wanted{caddy.DefaultAdminListen, "that is for the admin API; choose another address with the environment variable CADDY_ADMIN"},
+	); err != nil {
 		return err
 	}
 	if err := caddy.Run(config); err != nil {

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -209,6 +210,7 @@ func TestListenAddress(t *testing.T) {
 		"[::]:80":            {address: "[::]:80", open: true},
 		"llm.example:80":     {address: "llm.example:80", open: true},
 		"unix//run/a.sock":   {address: "unix//run/a.sock"},
+		"unix/":              {err: "lacks the socket's path"},
 		"":                   {err: "one port"},
 		"8080":               {err: "one port"},
 		":80-90":             {err: "one port"},
@@ -301,6 +303,32 @@ func TestRunSharesNoPort(t *testing.T) {
 			t.Error(admin, err)
 		}
 	}
+	t.Run("a socket", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "s")
+		socket, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket.(*net.UnixListener).SetUnlinkOnClose(false)
+		if err := checkFree(wanted{"unix/" + path, "advice"}); err == nil || !strings.Contains(err.Error(), "somebody listens at the socket "+path+"; advice") {
+			t.Error(err)
+		}
+		socket.Close()
+		if err := checkFree(wanted{"unix/" + path + "|0600", ""}); err != nil { // what a process that died has left
+			t.Error(err)
+		}
+	})
+	t.Run("each other's", func(t *testing.T) {
+		free := freeAddress(t)
+		for _, one := range []string{free, "unix//nowhere/s"} {
+			if err := checkFree(wanted{one, "first"}, wanted{one, "second"}); err == nil || !strings.Contains(err.Error(), "; second") {
+				t.Error(err)
+			}
+		}
+		if err := checkFree(wanted{free, ""}, wanted{freeAddress(t), ""}); err != nil {
+			t.Error(err)
+		}
+	})
 	if out.Len() > 0 {
 		t.Error(out.String())
 	}

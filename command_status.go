@@ -234,8 +234,8 @@ func newAdminClient(given string) (*adminClient, error) {
 		}
 		address, _, _ = strings.Cut(rest, "/")
 	}
-	if address == adminOff {
-		return nil, errors.New("the environment variable CADDY_ADMIN turns the admin API off; --address says where another one is")
+	if address == adminOff { // by --address, or by the environment variable CADDY_ADMIN
+		return nil, errors.New("the address of the admin API is off; --address says where one is, as in --address localhost:2019")
 	}
 	parsed, err := caddy.ParseNetworkAddress(address)
 	if err != nil {

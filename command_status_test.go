@@ -223,7 +223,7 @@ func TestStatusErrors(t *testing.T) {
 		"a config without":   {"--config " + file("{\n\tadmin off\n}\n"), "has admin off"},
 		"one with a pool":    {"--config " + file("{\n\tadmin off\n}\n") + " --address " + s.admin, "has no llm_failover pool"},
 		"a URL as address":   {"--address http://" + s.admin + "/", "has no llm_failover pool"},
-		"turned off":         {"--address off", "turns the admin API off"},
+		"turned off":         {"--address off", "the address of the admin API is off"},
 		"a pool of no shape": {"--address " + answering(t, 200, "", `{"pools": {"p": 3}}`), "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -160,7 +160,7 @@ func (v *visit) changed(c change) { v.changes = append(v.changes, c) }
 func (v *visit) tell() {
 	for _, c := range v.changes {
 		if c.begins {
-			v.provider.pool.counters.benches.WithLabelValues(v.provider.name, v.name, c.target, string(c.reason)).Inc()
+			v.counters.benches.WithLabelValues(c.target, string(c.reason)).Inc()
 		}
 		if c.event != "" {
 			v.logChange(c)
@@ -173,8 +173,11 @@ func (v *visit) tell() {
 // emit sends a change to who listens now: a stream may outlive the config it began with.
 func (v *visit) emit(c change) {
 	p := v.provider.pool
+	events := p.events
 	if current := pools.current(p.name); current != nil {
-		p = current
+		events = current.events
+	} else if others := pools.all(); len(others) > 0 { // the pool is gone, but not who listens
+		events = others[0].events
 	}
 	data := map[string]any{"pool": p.name, "provider": v.provider.name, "key": v.name, "account": v.account.name, "target": c.target}
 	if c.reason != "" {
@@ -183,5 +186,5 @@ func (v *visit) emit(c change) {
 	if !c.until.IsZero() {
 		data["until"] = c.until.UTC().Format(time.RFC3339)
 	}
-	p.events.emit(c.event, data)
+	events.emit(c.event, data)
 }

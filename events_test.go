@@ -227,6 +227,38 @@ func TestWhileAConfigIsLoaded(t *testing.T) {
 	}
 }
 
+// TestWhatOutlivesItsPool: a call that goes on when its pool is gone from the config brings none of its series back, and
+// who listens now hears how it ended.
+func TestWhatOutlivesItsPool(t *testing.T) {
+	f := &families[0]
+	goes := make(chan struct{})
+	a := newUpstream(t).on("k1", events(f.begin, f.text("x"), until(goes), cut{}))
+	site := func(pool string, keys ...string) string {
+		return "llm_failover " + a.URL + " {\npool " + pool + "\n" + keysOf(keys...) + "}"
+	}
+	for _, next := range []string{site("outlived", "k2"), site("other", "k2")} {
+		s := serve(t, site("outlived", "k1", "k2"))
+		goes = make(chan struct{})
+		a.on("k1", events(f.begin, f.text("x"), until(goes), cut{}))
+		stream := s.open(s.client, f)
+		stream.until("delta")
+		s.reload(next)
+		forgetEvents()
+		close(goes)
+		if _, err := stream.rest(); err == nil {
+			t.Error("the stream ended well")
+		}
+		eventually(t, "it is told", func() bool { return len(sink.ours("answer broke off after its first content")) == 1 })
+		wantEvents(t, "stream_failed key k1 server_error")
+		if got := s.ask(http.MethodGet, "/metrics").body; strings.Contains(got, `key="k1"`) {
+			t.Errorf("series of k1 are back:\n%s", got)
+		}
+		if lines := sink.those("events", "context canceled; event handling stopped"); len(lines) > 0 {
+			t.Errorf("%v", lines)
+		}
+	}
+}
+
 // TestSeriesOfARefusedHandler: a handler that is refused half-way leaves no series behind.
 func TestSeriesOfARefusedHandler(t *testing.T) {
 	a := newUpstream(t)

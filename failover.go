@@ -192,7 +192,7 @@ func (f *failover) take(act action) bool {
 		return false
 	}
 	if last != nil {
-		f.pool.counters.failovers.WithLabelValues(last.provider.name, last.name, string(f.verdict.Class)).Inc()
+		last.counters.failovers.WithLabelValues(string(f.verdict.Class)).Inc()
 	}
 	f.visit = v
 	return true
@@ -272,12 +272,12 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	}
 	x.traced.judged(f.verdict, x.status())
 	if !f.verdict.Failed() {
-		v.served.Inc()
+		v.counters.served.Inc()
 		v.recordSuccess(now)
 		v.release()
 		return true, action{}, f.deliver(x)
 	}
-	f.pool.counters.attempts.WithLabelValues(v.provider.name, v.name, string(f.verdict.Class)).Inc()
+	v.counters.attempts.WithLabelValues(string(f.verdict.Class)).Inc()
 	f.note(x)
 	f.cutShort = f.cutShort || x.metDeadline()
 	// A large body is gone once an upstream has had some of it.

@@ -36,6 +36,8 @@ func listenAddress(given string) (string, error) {
 	switch {
 	case strings.Contains(given, "://"):
 		return "", fmt.Errorf("--listen %q is a URL; an address is wanted, such as %s. HTTPS takes a Caddyfile", given, defaultListen)
+	case err == nil && address.IsUnixNetwork() && address.Host == "":
+		return "", fmt.Errorf("--listen %q lacks the socket's path, as in unix//run/llm.sock", given)
 	case err == nil && !tcp && !address.IsUnixNetwork():
 		return "", fmt.Errorf("--listen %q: the gateway listens on TCP or on a unix socket", given)
 	case err != nil || tcp && (address.StartPort == 0 || address.PortRangeSize() != 1):
@@ -58,17 +60,42 @@ func isOpen(listen string) bool {
 	return ip == nil || !ip.IsLoopback()
 }
 
-// checkFree wants an address on which nobody listens. Caddy would share it with another Caddy without a word.
-func checkFree(address, advice string) error {
-	a, err := caddy.ParseNetworkAddress(address)
-	if err != nil || !slices.Contains(tcpNetworks, a.Network) {
-		return nil // Caddy will say what is wrong
+// wanted is an address that nobody may listen on, and what to do if somebody does.
+type wanted struct{ address, advice string }
+
+// checkFree wants addresses on which nobody listens, and each another one. Caddy would share them with another Caddy, or
+// take a socket away from it, without a word.
+func checkFree(all ...wanted) error {
+	sockets := make(map[string]bool)
+	for _, w := range all {
+		a, err := caddy.ParseNetworkAddress(w.address)
+		if err != nil {
+			continue // Caddy will say what is wrong
+		}
+		switch path, _, _ := strings.Cut(a.Host, "|"); { // its permissions
+		case a.IsUnixNetwork() && (sockets[path] || answers(a.Network, path)):
+			return fmt.Errorf("somebody listens at the socket %s; %s", path, w.advice)
+		case a.IsUnixNetwork():
+			sockets[path] = true
+		case slices.Contains(tcpNetworks, a.Network):
+			l, err := net.Listen(a.Network, a.JoinHostPort(0))
+			if err != nil {
+				return fmt.Errorf("%w; %s", err, w.advice)
+			}
+			defer l.Close() // when all have been tried
+		}
 	}
-	l, err := net.Listen(a.Network, a.JoinHostPort(0))
+	return nil
+}
+
+// answers reports whether somebody listens at a socket: its file stays when a process dies.
+func answers(network, path string) bool {
+	c, err := net.Dial(network, path)
 	if err != nil {
-		return fmt.Errorf("%w; %s", err, advice)
+		return false
 	}
-	return l.Close()
+	c.Close()
+	return true
 }
 
 // clientURL is what a client on this computer asks, and the socket where it finds that.

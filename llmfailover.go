@@ -390,10 +390,7 @@ func (h *Handler) started() {
 // Cleanup gives back what this instance took, also after a Provision that failed halfway. Requests still under way
 // keep what they use.
 func (h *Handler) Cleanup() error {
-	left := pools.remove(h)
-	if p := h.pool.Load(); p != nil {
-		p.counters.retain(h, left)
-	}
+	pools.remove(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired.Store(true)

@@ -72,7 +72,7 @@ func (f *failover) log(level zapcore.Level, message string, class Class, reason 
 	if !logger.Core().Enabled(level) {
 		return
 	}
-	leftOut, ok := f.visit.repeated.admit(lineKind{message, class}, f.pool.clock.Now())
+	leftOut, ok := f.visit.named.repeated.admit(lineKind{message, class}, f.pool.clock.Now())
 	if !ok {
 		return
 	}

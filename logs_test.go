@@ -134,10 +134,14 @@ func TestRepeatsAreThinnedOut(t *testing.T) {
 // TestStormOfOneFailure: every attempt of a storm is counted, few are told of, and the transition is.
 func TestStormOfOneFailure(t *testing.T) {
 	a := newUpstream(t).on("k1", fails(400, "bad"))
-	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+quick+"}")
+	site := "llm_failover " + a.URL + " {\n" + keysOf("k1") + quick + "}"
+	s := serve(t, site)
 	const asked = 3 * repeatsAtOnce
 	began := time.Now()
-	for range asked {
+	for n := range asked {
+		if n == asked/2 {
+			s.reload(site + "\n# again") // it forgets nothing
+		}
 		s.post("/v1/chat/completions", chat("m")).want(400)
 	}
 	lines := sink.ours("attempt failed")

@@ -21,98 +21,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/llmfailover/caddy-llm-failover/internal/dialect"
 )
-
-// outcome is how a request ended, as metrics tell it.
-type outcome string
-
-const (
-	outcomeOK       outcome = "ok"
-	outcomeFailover outcome = "ok_after_failover"
-	outcomeRefused  outcome = "refused"              // without asking anybody
-	outcomeFailed   outcome = "failed"               // also where the request itself was at fault
-	outcomeBroken   outcome = "failed_after_content" // its caller knows from the cut transfer
-	outcomeCanceled outcome = "canceled"             // the caller left
-)
-
-var outcomes = [...]outcome{outcomeOK, outcomeFailover, outcomeRefused, outcomeFailed, outcomeBroken, outcomeCanceled}
-
-// The kinds of waits.
-const (
-	waitSameKey = "same_key"
-	waitBackoff = "backoff"
-	waitCooling = "cooling" // for a key that merely cools
-	waitQueue   = "queue"
-)
-
-const (
-	namespace     = "llm_failover_"
-	labelPool     = "pool"
-	labelProvider = "provider"
-	labelKey      = "key"
-	labelModel    = "model"
-)
-
-// classServed is the class of an attempt that did not fail.
-const classServed = "ok"
-
-// Answers of models take from a tenth of a second to minutes; what the gateway adds, some microseconds to milliseconds.
-var (
-	answerBuckets   = []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320}
-	overheadBuckets = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1}
-)
-
-// counters count what a pool's requests do. They live as long as what is known of the pool, so that a reload sets
-// nothing back. All labels are names of the config or of a fixed list.
-type counters struct {
-	requests  *prometheus.CounterVec
-	attempts  *prometheus.CounterVec
-	failovers *prometheus.CounterVec
-	waits     *prometheus.CounterVec
-	benches   *prometheus.CounterVec
-	tokens    *prometheus.CounterVec
-	first     prometheus.Histogram
-	whole     prometheus.Histogram
-	overhead  prometheus.Histogram
-
-	ended map[outcome]prometheus.Counter // requests, looked up once
-}
-
-func newCounters(pool string) *counters {
-	mine := prometheus.Labels{labelPool: pool}
-	vec := func(name, help string, of ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + name, Help: help}, append([]string{labelPool}, of...)).MustCurryWith(mine)
-	}
-	seconds := func(name, help string, buckets []float64) prometheus.Histogram {
-		of := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: namespace + name, Help: help, Buckets: buckets}, []string{labelPool})
-		return of.With(mine).(prometheus.Histogram)
-	}
-	c := &counters{
-		requests:  vec("requests_total", "Requests that have ended, by their outcome.", "outcome"),
-		attempts:  vec("attempts_total", "Upstream calls that have been judged, by the class of their failure, or ok.", labelProvider, labelKey, "class"),
-		failovers: vec("failovers_total", "Times a request moved on from a key, by the class of its failure there.", labelProvider, labelKey, "class"),
-		waits:     vec("wait_seconds_total", "Seconds that requests waited, by what for.", "kind"),
-		benches:   vec("benches_total", "Times something was set aside, by what it was and why.", labelProvider, labelKey, "target", "reason"),
-		tokens:    vec("tokens_total", "Tokens that answers say they took, by the model's name in the config.", labelProvider, labelModel, "type"),
-		first:     seconds("first_content_seconds", "Seconds from a request's arrival to the first content for its caller.", answerBuckets),
-		whole:     seconds("request_seconds", "Seconds from a request's arrival to its end.", answerBuckets),
-		overhead:  seconds("overhead_seconds", "Seconds of a served request, up to its first content, that were neither an upstream's nor a wait.", overheadBuckets),
-	}
-	c.ended = make(map[outcome]prometheus.Counter)
-	for _, o := range outcomes {
-		c.ended[o] = c.requests.WithLabelValues(string(o))
-	}
-	for _, kind := range []string{waitSameKey, waitBackoff, waitCooling, waitQueue} {
-		c.waits.WithLabelValues(kind)
-	}
-	return c
-}
-
-func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.attempts, c.failovers, c.waits, c.benches, c.tokens, c.first, c.whole, c.overhead}
-}
 
 // gauge is one of a pool's gauges.
 type gauge int
@@ -173,7 +82,8 @@ func registerMetrics(config *prometheus.Registry) error {
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range newCounters("").all() {
+	all := slices.Concat(newCounters("").all(), newKeyCounters("", "", "").all(), []prometheus.Collector{newTokens("", "")})
+	for _, c := range all {
 		c.Describe(ch)
 	}
 	for _, d := range gaugeDescs {
@@ -184,11 +94,25 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range pools.all() {
-		for _, c := range p.counters.all() {
+		for _, c := range p.collectors() {
 			c.Collect(ch)
 		}
 		p.collect(ch)
 	}
+}
+
+// collectors are the counters of a pool, and of those providers, models and keys that its config names.
+func (p *pool) collectors() []prometheus.Collector {
+	all := p.counters.all()
+	for _, pr := range p.providers {
+		for _, t := range pr.tokens {
+			all = append(all, t.input, t.output)
+		}
+		for _, c := range pr.keys {
+			all = append(all, c.counters.all()...)
+		}
+	}
+	return all
 }
 
 // statuses are those of keys, as the admin API names them.
@@ -237,39 +161,6 @@ func (p *pool) collect(ch chan<- prometheus.Metric) {
 	tell(gaugeHeld, float64(p.heldBytes.Load()))
 }
 
-// named is what some series of a pool are about.
-type named struct{ provider, label, name string }
-
-// names are all keys and models that a handler's config names.
-func (h *Handler) names() (all []named) {
-	for _, p := range h.Providers {
-		for _, k := range p.Keys {
-			all = append(all, named{p.Name, labelKey, k.Name})
-		}
-		for _, m := range append(slices.Clone(p.Models), Model{}) {
-			all = append(all, named{p.Name, labelModel, m.Asked})
-		}
-	}
-	return all
-}
-
-// retain forgets the series about what a handler's config named that none of those left of its pool does. A call that is
-// still under way may bring some back, which end with the pool.
-func (c *counters) retain(gone *Handler, left []*Handler) {
-	var kept []named
-	for _, h := range left {
-		kept = append(kept, h.names()...)
-	}
-	for _, n := range gone.names() {
-		if slices.Contains(kept, n) {
-			continue
-		}
-		for _, of := range []*prometheus.CounterVec{c.attempts, c.failovers, c.benches, c.tokens} {
-			of.DeletePartialMatch(prometheus.Labels{labelProvider: n.provider, n.label: n.name})
-		}
-	}
-}
-
 func oneIf(is bool) float64 {
 	if is {
 		return 1
@@ -280,59 +171,4 @@ func oneIf(is bool) float64 {
 // left is how many seconds a bench still lasts.
 func (b bench) left(now time.Time) float64 {
 	return max(b.until.Sub(now).Seconds(), 0)
-}
-
-// begin has the series of a key at zero, so that their first increase is seen. What can be set aside, and why, depends
-// on the config; these are the usual ones.
-func (c *counters) begin(provider, key string) (served prometheus.Counter) {
-	for _, class := range Classes {
-		c.attempts.WithLabelValues(provider, key, string(class))
-		if class.Parent() != BadRequest {
-			c.failovers.WithLabelValues(provider, key, string(class))
-		}
-	}
-	for target, reasons := range map[string][]Class{
-		targetCircuit:  {RateLimit, ServerError, Timeout, ProviderUnavailable},
-		targetKey:      {RateLimit, AuthError, QuotaExhausted, BillingError},
-		targetModel:    {RateLimit, ModelUnavailable, QuotaExhausted, BillingError},
-		targetAccount:  {RateLimit, QuotaExhausted, BillingError},
-		targetProvider: {RateLimit, ProviderUnavailable, Overloaded},
-	} {
-		for _, reason := range reasons {
-			c.benches.WithLabelValues(provider, key, target, string(reason))
-		}
-	}
-	return c.attempts.WithLabelValues(provider, key, classServed)
-}
-
-// tokenCounters count the tokens of one model of a provider.
-type tokenCounters struct{ input, output prometheus.Counter }
-
-// tokensOf looks the counters up once: of the provider's models, and last of any other.
-func (c *counters) tokensOf(p *Provider) []tokenCounters {
-	var of []tokenCounters
-	for _, m := range append(slices.Clone(p.Models), Model{}) {
-		of = append(of, tokenCounters{c.tokens.WithLabelValues(p.Name, m.Asked, "input"), c.tokens.WithLabelValues(p.Name, m.Asked, "output")})
-	}
-	return of
-}
-
-// used adds to the tokens that answers took. The model is told as the config names it, not as the caller does.
-func (x *exchange) used(model string, u dialect.Usage) {
-	x.traced.used(u)
-	if u == (dialect.Usage{}) {
-		return
-	}
-	p := x.visit.provider
-	i := slices.IndexFunc(p.config.Models, func(m Model) bool { return matches(m.Asked, model) })
-	if i < 0 {
-		i = len(p.config.Models)
-	}
-	p.tokens[i].input.Add(float64(u.Input))
-	p.tokens[i].output.Add(float64(u.Output))
-}
-
-// timed adds to the seconds that requests waited.
-func (p *pool) timed(kind string, d time.Duration) {
-	p.counters.waits.WithLabelValues(kind).Add(d.Seconds())
 }

@@ -414,7 +414,7 @@ func BenchmarkMetricsShare(b *testing.B) {
 	x := &exchange{visit: &visit{credential: c}}
 	count := func() {
 		f := failover{pool: p, outcome: outcomeOK, in: &inbound{arrived: p.clock.Now()}}
-		c.served.Inc()
+		c.counters.served.Inc()
 		var u dialect.Usage
 		u.Look(dialect.Chat, []byte(wholeAnswerBody))
 		p.counters.first.Observe(0.8)

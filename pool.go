@@ -26,7 +26,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/caddyserver/caddy/v2"
@@ -68,7 +67,7 @@ type provider struct {
 	accounts  []*account
 	keys      []*credential
 	facts     *providerFacts
-	tokens    []tokenCounters // by model, see tokensOf
+	tokens    []tokenCounters // by model, see tokenCountersOf
 }
 
 // account is who pays for some keys of a provider.
@@ -88,9 +87,8 @@ type credential struct {
 	maxInFlight int64  // 0: no limit
 	hash        uint64 // of provider and name, for sticky
 	facts       *keyFacts
-	operator    *operatorFacts
-	served      prometheus.Counter // attempts that did not fail
-	repeated    repeats            // in the log
+	named       *nameFacts
+	counters    *keyCounters
 }
 
 // builder makes a pool of a handler's config, and takes references to what is known of it.
@@ -163,7 +161,8 @@ func (b *builder) addProvider(ctx caddy.Context, config *Provider) error {
 	if p.vendor == "" {
 		p.vendor = vendorOf(base.Hostname())
 	}
-	p.tokens = b.pool.counters.tokensOf(config)
+	p.facts.once.Do(func() { p.facts.tokens = newTokens(b.pool.name, p.name) })
+	p.tokens = tokenCountersOf(p.facts.tokens, config.Models)
 	p.believed = orValue(config.Headroom, headroom.Trusted(p.vendor))
 	if p.transport = b.transports[config.Name]; p.transport == nil {
 		if p.transport, err = loadTransport(ctx, config); err != nil {
@@ -194,10 +193,11 @@ func (b *builder) newCredential(p *provider, k *Key, s *secret) *credential {
 	id := factKey{pool: b.pool.name, provider: p.name, key: k.Name}
 	c := &credential{
 		secret: s, provider: p, name: k.Name, models: k.Models, weight: max(k.Weight, 1), maxInFlight: int64(k.MaxInFlight), hash: hashOf(p.name + "/" + k.Name),
-		operator: acquire[operatorFacts](id, &b.held),
-		account:  b.accountOf(p, k, s),
+		named:   acquire[nameFacts](id, &b.held),
+		account: b.accountOf(p, k, s),
 	}
-	c.served = b.pool.counters.begin(p.name, k.Name)
+	c.named.once.Do(func() { c.named.counters = newKeyCounters(b.pool.name, p.name, k.Name) })
+	c.counters = c.named.counters
 	id.secret = s.sum
 	c.facts = acquire[keyFacts](id, &b.held)
 	return c

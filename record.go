@@ -163,7 +163,7 @@ func (v *visit) recordLeft(verdict Verdict, now time.Time) {
 	}
 	for _, c := range v.provider.keys {
 		limited := false
-		if !c.operator.disabled() && c.facts.troubled.Load() {
+		if !c.named.disabled() && c.facts.troubled.Load() {
 			c.facts.update(func() { limited = c.facts.rejected.reason == "" && c.facts.limited.active(now) })
 		}
 		if paying := c.account.facts.look(); !limited || paying.active(now) {

@@ -53,18 +53,14 @@ func (r *poolRegistry) add(h *Handler, config *prometheus.Registry, text []byte)
 	return nil
 }
 
-// remove forgets h, and returns the handlers that are left of its name.
-func (r *poolRegistry) remove(h *Handler) (left []*Handler) {
+// remove forgets h; others of its name stay.
+func (r *poolRegistry) remove(h *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlers[h.Pool] = slices.DeleteFunc(r.handlers[h.Pool], func(o registered) bool { return o.handler == h })
 	if len(r.handlers[h.Pool]) == 0 {
 		delete(r.handlers, h.Pool)
 	}
-	for _, o := range r.handlers[h.Pool] {
-		left = append(left, o.handler)
-	}
-	return left
 }
 
 // current returns the pool of that name that operators see and steer.

@@ -238,7 +238,7 @@ func (c *simCall) hint() time.Duration {
 // the probe that it is are no obstacles. Until is when the obstacle ends; zero: not known.
 func (s *sim) obstacle(k *credential, model string, c *simCall) (why string, until time.Time) {
 	now := time.Now()
-	if k.operator.disabled() {
+	if k.named.disabled() {
 		return "it is disabled", time.Time{}
 	}
 	for _, h := range []struct {

@@ -23,6 +23,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/caddyserver/caddy/v2"
 )
 
@@ -94,6 +96,9 @@ func (h *haltFacts) look() bench {
 type providerFacts struct {
 	haltFacts
 	budget budget
+
+	once   sync.Once
+	tokens *prometheus.CounterVec
 }
 
 // forget clears what was learned, for an operator's reset.
@@ -102,20 +107,24 @@ func (p *providerFacts) forget() {
 	p.budget.reset()
 }
 
-// operatorFacts is what an operator said of a key by name, whatever its secret.
-type operatorFacts struct {
-	since atomic.Int64 // when it was disabled, in Unix nanoseconds; 0: it is not
+// nameFacts is what belongs to a key's name, whatever its secret: what an operator said of it, and what was told of it.
+type nameFacts struct {
+	since    atomic.Int64 // when it was disabled, in Unix nanoseconds; 0: it is not
+	repeated repeats      // in the log
+
+	once     sync.Once
+	counters *keyCounters
 }
 
-func (o *operatorFacts) disabled() bool { return o.since.Load() != 0 }
+func (n *nameFacts) disabled() bool { return n.since.Load() != 0 }
 
 // disable notes since when; who does it again changes nothing.
-func (o *operatorFacts) disable(now time.Time) { o.since.CompareAndSwap(0, now.UnixNano()) }
+func (n *nameFacts) disable(now time.Time) { n.since.CompareAndSwap(0, now.UnixNano()) }
 
-func (o *operatorFacts) enable() { o.since.Store(0) }
+func (n *nameFacts) enable() { n.since.Store(0) }
 
 // Destruct implements caddy.Destructor.
-func (*operatorFacts) Destruct() error { return nil }
+func (*nameFacts) Destruct() error { return nil }
 
 // maxModels bounds how many models are remembered of one key.
 const maxModels = 256

@@ -115,6 +115,8 @@ func drawTable(lines []statusLine, colours bool) string {
 	widths := make([]int, len(statusHead))
 	for _, l := range lines {
 		for i, cell := range l.cells {
+			cell = withoutControls(cell) // what answers need not be a Caddy
+			l.cells[i] = cell
 			widths[i] = max(widths[i], widthOf(cell))
 		}
 	}

@@ -96,6 +96,10 @@ func TestStatusSaysWhatStandsInTheWay(t *testing.T) {
 			[]string{"provider halted|provider_unavailable|02:59:00|the next request", "account halted|billing_error|02:59:00|the next request"},
 		},
 		{
+			"an account that would steer the terminal", providerView{Accounts: map[string]accountView{"a\x1b[2J\nb": {Halt: b(BillingError, time.Minute)}}},
+			keyView{Status: "available", Account: "a\x1b[2J\nb"}, []string{"account a [2J b halted|billing_error|02:59:00|03:01:00 (1m)"},
+		},
+		{
 			"a model of another alphabet", providerView{}, keyView{Status: "available", Models: map[string]benchView{"модель": *b(ModelUnavailable, time.Minute)}},
 			[]string{"available|-|-|-", "model модель benched|model_unavailable|02:59:00|03:01:00 (1m)"},
 		},

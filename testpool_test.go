@@ -104,9 +104,9 @@ func (p *pool) key(name string) *credential {
 func setDisabled(keys []*credential, off bool) {
 	for _, c := range keys {
 		if off {
-			c.operator.disable(time.Now())
+			c.named.disable(time.Now())
 		} else {
-			c.operator.enable()
+			c.named.enable()
 		}
 	}
 }
