@@ -45,6 +45,8 @@ var commonCodes = codeTable(
 	codeRow{meaning{BillingError, "", "the spending limit is reached"}, "DailyLimitError WeeklyLimitError MonthlyLimitError", 0, "spend|spending|budget"},
 	codeRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, "AllocationQuota.FreeTierOnly", 0, ""},
 	codeRow{meaning{BillingError, ScopeModel, "the spending stop on this model is reached"}, "SetLimitExceeded", 0, ""},
+	codeRow{meaning{QuotaExhausted, "", "a window of the plan is used up"}, "insufficient_quota", 0, "# week|month|day|hour .. quota\nquota will reset\nweekly|monthly|daily .. quota"},
+	codeRow{meaning{RateLimit, "", "too many requests"}, "insufficient_quota", 0, "quota of .. per minute"},
 	codeRow{meaning{BillingError, "", "no quota is left to pay with"}, "insufficient_user_quota pre_consume_token_quota_failed insufficient_quota exceeded_current_quota_error", 0, ""},
 	codeRow{meaning{QuotaExhausted, "", "the service quota is used up"}, "ServiceQuotaExceededException AccountQuotaExceeded", 0, ""},
 
@@ -59,7 +61,7 @@ var commonCodes = codeTable(
 		MissingAuthenticationToken token_not_found_in_db expired_key mismatched_organization`, 0, ""},
 
 	// Policy and size.
-	codeRow{meaning{ContentPolicy, "", "refused by a safety filter"}, "ResponsibleAIPolicyViolation sensitive_words_detected prompt_blocked data_inspection_failed guardrail_intervened", 0, ""},
+	codeRow{meaning{ContentPolicy, "", "refused by a safety filter"}, "ResponsibleAIPolicyViolation sensitive_words_detected policy_violation prompt_blocked data_inspection_failed guardrail_intervened", 0, ""},
 	codeRow{meaning{ContextOverflow, "", "the request is too long"}, "string_above_max_length request_too_large context_too_large tokens_limit_reached RequestBodyTooLarge", 0, ""},
 
 	// Models.
@@ -109,6 +111,9 @@ var codeWords = wordTable(
 		content moderation|safety|security|restricted
 		sensitive content|information|words|text|image
 		sensitive
+		misalignment policy
+		censorship
+		unsafe
 		text|image|content illegal
 		inspection failed
 		moderation
@@ -147,6 +152,8 @@ var codeWords = wordTable(
 		plan|package|allowance ... exceeded|exhausted|limit`, ""},
 	wordRow{meaning{AuthError, ScopeAccount, "the account is closed"}, nil, `
 		organization|org|account|user|project|tenant|workspace ... deactivated|disabled|restricted|suspended|banned|locked|terminated|blocked
+		deactivated|disabled|suspended account|workspace|organization|project|user
+		tos violation
 		inactive account
 		invalid account status`, ""},
 	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, nil, `

@@ -186,6 +186,9 @@ func (p *phrase) followed(tokens []string) bool {
 			if anyFits(part.words, tokens[i]) {
 				break
 			}
+			if part.gap > 0 && strings.ContainsAny(tokens[i], "0123456789") {
+				last++
+			}
 			if i++; i > last || tokens[i-1] == endOfSentence {
 				return false
 			}

@@ -38,6 +38,7 @@ var zhipuCodes = codeTable(
 // https://help.aliyun.com/zh/model-studio/error-code
 var dashscopeCodes = codeTable(
 	codeRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, "insufficient_quota Throttling.AllocationQuota AllocationQuota", 0, "free"},
+	codeRow{meaning{QuotaExhausted, "", "a window of the plan is used up"}, "insufficient_quota Throttling.AllocationQuota", 0, "# week|month|day|hour .. quota\nquota will reset\nweekly|monthly|daily .. quota\ntoken|coding plan"},
 	// Named like a bill, but it is the tokens a minute that are allocated.
 	codeRow{meaning{RateLimit, "", "too many tokens a minute"}, "insufficient_quota Throttling.AllocationQuota", 0, ""},
 	codeRow{meaning{RateLimit, "", "too many requests"}, "Throttling Throttling.RateQuota Throttling.BurstRate Throttling.User limit_requests LimitRequests limit_burst_rate", 0, ""},
@@ -128,6 +129,8 @@ var sparkCodes = codeTable(
 	codeRow{meaning{ContextOverflow, "", "the prompt is too long"}, "10907", 0, ""},
 	codeRow{meaning{Overloaded, "", "the upstream is out of capacity"}, "10007 10008 10110", 0, ""},
 	codeRow{meaning{AuthError, "", "the credential is not accepted"}, "10015 10016 10017 10313 10315", 0, ""},
+	codeRow{meaning{BillingError, "", "no money left"}, "11210", 0, "credit|credits|balance"},
+	codeRow{meaning{AuthError, "", "the application is not authorized"}, "11200", 0, "noautherror|appidnoautherror\nno auth"},
 	codeRow{meaning{BillingError, "", "no permission, or the allowance is used up"}, "11200", 0, ""},
 	codeRow{meaning{QuotaExhausted, "", "the day's allowance is used up"}, "11201", 0, ""},
 	codeRow{meaning{RateLimit, "", "too many requests"}, "11202 11203 11210", 0, ""},

@@ -106,7 +106,8 @@ var vendors = map[string]vendor{
 		hosts: "aiplatform.googleapis.com .aiplatform.googleapis.com", names: "google-vertex vertex-ai",
 		words: wordTable(wordRow{meaning{Overloaded, "", "the shared capacity of the region is used up"}, only(429), `
 			resource exhausted . please try again
-			resource exhausted please try again`, ""}),
+			resource exhausted please try again`, ""}, wordRow{meaning{RateLimit, ScopeModel, "too many requests for this model"}, only(429), `
+			online prediction .. quota exceeded`, ""}),
 	},
 
 	"bedrock": {

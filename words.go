@@ -59,17 +59,23 @@ func (t *words) find(tokens []string, text string, status int, may func(*wordRow
 // name their window, size, capacity, other limits, models, credentials. Each phrase is narrow on purpose: a message
 // in which none occurs is judged by its status.
 var sentences = wordTable(
+	// What the caller's own tool server answered is the caller's matter.
+	wordRow{meaning{BadRequest, "", "a tool server of the caller's failed"}, only(400, 422, 424), `
+		mcp server`, ""},
+	wordRow{meaning{RateLimit, "", "too many requests or tokens a minute"}, nil, `
+		quota of .. per minute|second`, ""},
+
 	// Money.
 	wordRow{meaning{BillingError, ScopeRequest, "this request costs more than is left"}, nil, `
 		can only afford
 		only afford #`, ""},
 	wordRow{meaning{QuotaExhausted, ScopeAccount, "the key's own limit for now is reached"}, nil, `
-		key limit exceeded .. daily|weekly|monthly limit`, "今日 当日 当天 明日"},
+		key limit exceeded .. daily|weekly|monthly limit`, "今日 当日 当天 明日 小时额度 本周额度 本月额度 周额度 月额度"},
 	wordRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, nil, `
 		exhausted .. free trial quota
 		free trial quota .. exhausted
 		free tier of the model .. exhausted
-		extra usage is required for
+		extra|usage usage|credits is|are required for
 		free|model .. requires .. pro subscription
 		model requires a pro`, "免费额度已用完 免费额度已耗尽 免费额度用尽"},
 	wordRow{meaning{BillingError, "", "no money left"}, nil, `
@@ -94,6 +100,7 @@ var sentences = wordTable(
 		balance is #
 		used .. all .. credits
 		used up .. credits|points|balance
+		credits have|has been consumed
 		exceed* .. credits
 		exhausted .. credits|balance
 		requires|require|requiring|need|needs|purchase|buy .. credits
@@ -102,7 +109,7 @@ var sentences = wordTable(
 		add credits|funds
 		key limit exceeded
 		limit exceeded .. total limit
-		prepayment|prepaid .. credits|balance|depleted|required`, "余额不足 余额已 账户余额 欠费 充值 额度不足 额度已用尽 额度已用完 额度已耗尽 预扣费额度失败 预扣额度失败 资源包 费用不足 点数不足 積分不足 積分已 积分不足 残高が不足 残高不足 잔액 недостаточно"},
+		prepayment|prepaid .. credits|balance|depleted|required`, "余额不足 余额已 账户余额 欠费 充值 额度不足 额度已用尽 额度已用完 额度已耗尽 预扣费额度失败 预扣额度失败 资源包 费用不足 点数不足 積分不足 積分已 积分已 积分耗尽 积分用完 点数已 点数用 算力点不足 计费账户 积分不足 残高が不足 残高不足 잔액 недостаточно"},
 	wordRow{meaning{BillingError, "", "the bill is not paid"}, nil, `
 		arrears
 		arrearage
@@ -145,12 +152,15 @@ var sentences = wordTable(
 		plan|package .. expired|ended|lapsed
 		trial .. expired|ended
 		not|no|without .. valid .. subscription
-		no .. active subscription|plan
-		subscription|plan .. not include .. api
+		no|not .. active subscription|plan|membership
+		not .. active .. subscription
+		active .. subscription .. required|needed
+		subscription|plan .. not|doesn't include .. api
 		not .. subscribed`, "套餐已过期 套餐已到期 套餐过期 未订阅 订阅已过期 试用已"},
 
 	// A ban for what was sent before is not about this request.
 	wordRow{meaning{AuthError, ScopeAccount, "the account is closed for a violation"}, nil, `
+		disabled|suspended|banned|terminated|blocked in|for this|your account|organization|project .. violat*
 		access|account|organization|organisation|workspace|project|user|key was|is|has .. terminated|suspended|banned|deactivated|disabled|locked|revoked .. violat*|abuse`,
 		"账户存在违规 账号存在违规 账户存违规 账号存违规 账户因违规 账号因违规 违规被封"},
 
@@ -161,6 +171,7 @@ var sentences = wordTable(
 		usage policy|policies|guidelines
 		content .. policy|moderation|filter|filtered|filtering|filters|violat*|blocked|risk|unsafe|inappropriate|sensitive|prohibited|harmful|safety
 		content management policy
+		content ... blocked
 		contentpolicyviolation*
 		safety system|filter|filters|policy|reasons|check|checks|settings|guidelines|classifier
 		inappropriate content
@@ -220,7 +231,7 @@ var sentences = wordTable(
 		used|exhausted|consumed .. all|entire|up .. quota|allowance|allocation|limit
 		quota .. used up
 		quota .. exhausted|depleted
-		plan limit|limits .. reached|exceeded`, "使用上限 每日 每天 每月 每周 当日 今日 当天 日限额 月限额 周限额 限额将 配额已用 配额耗尽 配额已 用量上限 套餐用量 套餐额度 每日の 一日の 1日あたり 일일 дневной"},
+		plan limit|limits .. reached|exceeded`, "使用上限 每日 每天 每月 每周 当日 今日 当天 日限额 月限额 周限额 限额将 配额已用 配额耗尽 配额已 用量上限 本周使用 本月使用 套餐用量 套餐额度 每日の 一日の 1日あたり 일일 дневной"},
 	wordRow{meaning{RateLimit, "", "too many requests or tokens a minute"}, nil, `
 		per min|minute|minutes|second|sec|hour
 		hourly
@@ -248,7 +259,13 @@ var sentences = wordTable(
 
 	// Size.
 	wordRow{meaning{ContextOverflow, "", "the request is too long"}, unless(414, 431), `
-		context length|window|size|limit|budget
+		context length|window|size|limit|budget|overflow
+		payload size .. exceed*
+		need|needs|requires # tokens of context
+		need|needs|requires # context tokens
+		fit .. kv cache
+		max kv size
+		prompt|input|inputs|request|messages length .. exceed*
 		contextwindowexceeded*
 		prompt|input|inputs|request|messages|conversation|text|message|content|payload|entity|query .. too long|large
 		too long for .. model
@@ -292,6 +309,11 @@ var sentences = wordTable(
 		delayed connect error
 		connect error ... connection refused
 		no live upstreams`, ""},
+	wordRow{meaning{ProviderUnavailable, "", "nobody is there to answer"}, only(502, 503, 504), `
+		connection refused
+		connection attempts failed
+		name resolution failed
+		peer from .. balancer`, ""},
 	wordRow{meaning{Timeout, "", "the upstream ran out of time"}, only(200, 500, 502, 503, 504), `
 		request|operation|upstream|connection|stream|read|gateway|model .. timeout
 		timeouterror
@@ -324,9 +346,12 @@ var sentences = wordTable(
 		cooling down
 		reset reason overflow
 		no deployments available
+		no available account|accounts
+		no accounts available
+		accounts .. unavailable|exhausted
 		no healthy deployment*
 		slots are .. busy|full
-		all slots`, "过载 负载 饱和 访问量过大 繁忙 拥挤 超过限额 算力不足 容量 高峰 服务忙 排队 流量过多 混雑 混み合って 과부하 перегружен"},
+		all slots`, "没有可用账号 无可用账号 没有可用账户 无可用账户 过载 负载 饱和 访问量过大 繁忙 拥挤 超过限额 算力不足 容量 高峰 服务忙 排队 流量过多 混雑 混み合って 과부하 перегружен"},
 
 	// How much one request may hold is no matter of how many there are.
 	wordRow{meaning{BadRequest, ScopeRequest, "too many of something in one request"}, callersFault, `
@@ -418,10 +443,20 @@ var sentences = wordTable(
 		could not find .. model
 		model service is unavailable
 		not found for account
-		degraded function`, "模型不存在 不存在该模型 价格未配置 无权访问模型 无可用渠道 未开通 模型未 没有该模型 不支持的模型 不支持该模型 模型已下线 模型不可用 无权使用 暂不支持该模型 模型已 无此模型 モデルが存在しません モデルが見つかりません"},
+		degraded function
+		end of life
+		model|models|deployment|engine ... is|are|was no longer available|supported|served|offered|accessible
+		engine .. is|has|was .. decommissioned|deprecated|retired|removed|discontinued
+		no such deployment|engine|checkpoint
+		no deployment|deployments|endpoint|endpoints|provider found|supported|available
+		no available endpoint|endpoints
+		not a supported model
+		model not support
+		model ... not servable
+		model .. requires|require|needs .. subscription|plan|tier`, "模型不存在 不存在该模型 价格未配置 无权访问模型 无可用渠道 未开通 模型未 没有该模型 不支持的模型 不支持该模型 模型已下线 模型不可用 无权使用 暂不支持该模型 模型已 无此模型 モデルが存在しません モデルが見つかりません"},
 
 	// A refusal that is about a model is not about the credential, and not about the address.
-	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(404), `
+	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(404, 410), `
 		model|deployment|checkpoint`, "模型"},
 	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(401, 403), `
 		model .. blocked|forbidden|permission*|access|allowed|enabled|enable|restricted|entitle*|available
@@ -438,7 +473,7 @@ var sentences = wordTable(
 		virtual network|firewall
 		check your network
 		not allow .. current client
-		only available for coding|agents`, "地区不 区域不 不在服务区 ip地址 不支持该地区"},
+		only available for coding|agents`, "地区不 区域不 不在服务区 ip地址 ip不在 不支持该地区"},
 	wordRow{meaning{AuthError, ScopeKey, "the credential may not do this"}, nil, `
 		insufficient permission|permissions|scope|scopes
 		missing .. scope|scopes
