@@ -43,6 +43,7 @@ type visit struct {
 	*credential
 	model  string // as sent
 	probes bool   // it holds a probe slot
+	probed bool   // it does, or did
 
 	calling bool   // a call of it is under way, and counted
 	started uint64 // the sequence number at the start of its newest attempt
@@ -340,7 +341,7 @@ func (c *credential) takeProbes(v *visit, now time.Time) standing {
 		case *slot != nil && *slot != v:
 			st = standing{obstacle: why}
 		default:
-			*slot, v.probes = v, true
+			*slot, v.probes, v.probed = v, true, true
 		}
 	}
 	for _, h := range c.halts() {

@@ -352,6 +352,14 @@ func (e *Evidence) scope(s *said, class Class) Scope {
 			}
 		}
 	}
+	if class == AuthError { // a code says less than the sentence beside it
+		wider := func(r *wordRow) bool {
+			return r.class == AuthError && (r.scope == ScopeAccount || r.scope == ScopeProvider)
+		}
+		if row := sentences.find(s.tokens, s.plain, e.Status, wider); row != nil {
+			return row.scope
+		}
+	}
 	return scopes[class]
 }
 
@@ -412,7 +420,7 @@ func numberAfter(text, word string) (int64, bool) {
 // byStatus is what a status means if nothing better is known.
 func byStatus(status int, s *said) meaning {
 	switch status {
-	case 400, 404, 405, 406, 410, 411, 412, 414, 415, 416, 417, 422, 426, 428, 431, 451, 501, 505:
+	case 400, 404, 405, 406, 410, 411, 412, 414, 415, 416, 417, 422, 426, 428, 431, 451, 501:
 		return meaning{BadRequest, "", "the request is refused"}
 	case 409:
 		if s.form == formNone {

@@ -225,7 +225,7 @@ func (f *failover) progress(now time.Time) progress {
 
 func (f *failover) decide(o options, now time.Time) action {
 	p := f.progress(now)
-	p.repeats, p.probe, p.final = f.visit.repeats, f.visit.probes, f.visit.final
+	p.repeats, p.probe, p.final = f.visit.repeats, f.visit.probed, f.visit.final
 	return decide(f.verdict, p, o, &f.pool.policy, f.pool.random())
 }
 
@@ -284,13 +284,13 @@ func (f *failover) attempt() (done bool, next action, err error) {
 	sent := f.in.final() && (x.response != nil || f.in.rest.begun.Load())
 	v.final = sent || !f.in.repeatable() && x.outcomeUnknown(f.verdict)
 	v.record(f.verdict, x.status(), f.othersCanServe, now)
+	v.release()              // what it probed is known now; the request's next key may be of the same account or provider
 	now = f.pool.clock.Now() // event handlers may have taken their time
 	o := f.others(now)
 	o.self = v.look(v.model, v, now).obstacle == free
 	next = f.next(o, now)
 	if next.do != stay {
 		v.recordLeft(f.verdict, now)
-		v.release()
 	}
 	f.logAttempt(x, next)
 	return false, next, nil

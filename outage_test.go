@@ -378,3 +378,34 @@ func (b *simSlowBody) Read(p []byte) (int, error) {
 	b.text = b.text[n:]
 	return n, nil
 }
+
+// TestProbeGoesOn: the first request after a halt is the probe, whichever of the keys it asks: one that fails there for
+// a reason of its own is no reason to fail the request.
+func TestProbeGoesOn(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		k1   reply
+	}{
+		{"a fault", fails(500, "oops")},
+		{"a rejected key", fails(401, "Incorrect API key provided")},
+		{"a limit with a long hint", limited("Retry-After", "100")},
+		{"a missing model", says(404, `{"error":{"message":"The model m does not exist","type":"invalid_request_error","code":"model_not_found"}}`)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := newUpstream(t).on("k1", says(521, "down"), tc.k1)
+			s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1", "k2")+quick+"halt {\nbase 20ms\n}\n}")
+			s.post("/v1/chat/completions", chat("m")).want(521)
+			eventually(t, "the halt is over", func() bool { return s.state("default.providers.default.halt") == "" })
+			s.post("/v1/chat/completions", chat("m")).want(200, "from-k2")
+			a.wantOrder("k1 k1 k2")
+			s.wantState("default.unproven", "", "default.status", "available")
+		})
+	}
+}
+
+// TestDeadlineOfOneAttempt: a deadline of min_attempt leaves time for the one attempt that begins at once.
+func TestDeadlineOfOneAttempt(t *testing.T) {
+	a := newUpstream(t)
+	s := serve(t, "llm_failover "+a.URL+" {\n"+keysOf("k1")+"timeouts {\ndeadline 1s\n}\n}")
+	s.post("/v1/chat/completions", chat("m")).want(200)
+}

@@ -182,8 +182,11 @@ func (p *policy) deadlineFor(in *inbound) (deadline time.Time, hurry time.Durati
 			hurry = said / 2
 		}
 	}
-	if limit == 0 {
+	switch {
+	case limit == 0:
 		return time.Time{}, 0
+	case hurry == 0 && limit <= p.minAttempt: // as configured: there is time for one attempt, at once
+		hurry = limit / 2
 	}
 	return in.arrived.Add(limit), hurry
 }

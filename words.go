@@ -71,6 +71,9 @@ var sentences = wordTable(
 		only afford #`, ""},
 	wordRow{meaning{QuotaExhausted, ScopeAccount, "the key's own limit for now is reached"}, nil, `
 		key limit exceeded .. daily|weekly|monthly limit`, "今日 当日 当天 明日 小时额度 本周额度 本月额度 周额度 月额度"},
+	wordRow{meaning{BillingError, ScopeModel, "the spending stop on this model is reached"}, nil, `
+		spend|spending|budget limit|cap|stop .. model
+		model .. spend|spending|budget limit|cap|stop`, ""},
 	wordRow{meaning{BillingError, ScopeModel, "the free allowance for this model is used up"}, nil, `
 		exhausted .. free trial quota
 		free trial quota .. exhausted
@@ -460,7 +463,11 @@ var sentences = wordTable(
 		model|deployment|checkpoint`, "模型"},
 	wordRow{meaning{ModelUnavailable, "", "this key has no such model"}, only(401, 403), `
 		model .. blocked|forbidden|permission*|access|allowed|enabled|enable|restricted|entitle*|available
-		permission*|access|allowed|blocked|entitle* .. model|models`, "模型"},
+		permission*|access|allowed|blocked|entitle* .. model|models
+		plan|subscription|tier not|doesn't include|cover .. model
+		model .. not included
+		cannot|can't use .. model
+		model .. requires|require|needs .. plan|tier|subscription`, "模型"},
 
 	// Credentials.
 	wordRow{meaning{AuthError, ScopeProvider, "this place or client is not served"}, nil, `
@@ -470,6 +477,9 @@ var sentences = wordTable(
 		your ip|address .. blocked|banned|not|denied|restricted
 		ip|address .. not .. allowed|authorized|whitelist*|allowlist*
 		ip .. blocked|banned
+		ip .. not .. allow list|lists
+		network address .. blocked|banned|not
+		denied from .. ip
 		virtual network|firewall
 		check your network
 		not allow .. current client
@@ -583,6 +593,9 @@ var limitScopes = wordTable(
 		free models per
 		limit* .. for|of your|this|the organization|organisation|account|team|workspace|project
 		exceeded organization|account|team|workspace|project
+		requests for|from this|your|the organization|organisation|account|team|workspace|project|tenant
+		limit reached for organization|organisation|account|team|workspace|project|tenant
+		organization|organisation|account|team|workspace|tenant has reached|exceeded|hit
 		across .. keys|organization|account|team|workspace
 		shared .. keys|organization|account|team
 		all .. api keys`, "账户 账号 用户级 组织"},
